@@ -1,0 +1,6 @@
+//! A conversation as plain data. Knows nothing of files, models or terminals.
+
+pub mod message;
+pub mod splitter;
+
+pub use message::{Channel, Message, Part, Role};

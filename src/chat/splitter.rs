@@ -1,0 +1,1 @@
+//! Splits a stream of generated text into thinking and answer.

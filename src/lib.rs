@@ -1,0 +1,6 @@
+//! Loquat, a terminal assistant for local Qwen3.5-family models.
+pub mod chat;
+pub mod engine;
+pub mod msg;
+pub mod session;
+pub mod tui;

@@ -1,0 +1,178 @@
+//! The protocol between a face (terminal interface, batch mode) and the session manager: plain data,
+//! the whole of it in this file.
+//!
+//! A face sends [`Command`]s and receives [`Event`]s. The sender chooses the ids; they must be unique
+//! within one session. Each submitted turn ends in exactly one of `TurnFinished`, `TurnCancelled`
+//! and `TurnFailed`, whatever happens.
+
+use std::time::Duration;
+
+use crate::chat::{Channel, Message};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TurnId(pub u64);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConversationId(pub u64);
+
+/// Face to session.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// Starts (or replaces) a conversation with these earlier messages.
+    Open { conversation: ConversationId, messages: Vec<Message> },
+    /// Appends `message` to the conversation and asks the model for an answer. Turns queue up in the
+    /// order in which they are submitted.
+    Submit { turn: TurnId, conversation: ConversationId, message: Message, options: TurnOptions },
+    /// Stops a turn, running or queued. What was said so far stays in the conversation.
+    Cancel { turn: TurnId },
+    /// Forgets a conversation.
+    Close { conversation: ConversationId },
+}
+
+/// Session to face.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    ModelLoaded(ModelInfo),
+    /// The model can't be used; every turn submitted from now on fails with the same message.
+    ModelFailed {
+        error: TurnError,
+    },
+    /// The prompt was rendered and counted; the model starts to read it.
+    TurnStarted {
+        turn: TurnId,
+        prompt_tokens: usize,
+    },
+    PrefillProgress {
+        turn: TurnId,
+        done: usize,
+        total: usize,
+    },
+    /// New text, whole characters only. Deltas may be merged on the way, never dropped.
+    Delta {
+        turn: TurnId,
+        channel: Channel,
+        text: String,
+        stats: TurnStats,
+    },
+    TurnFinished {
+        turn: TurnId,
+        finish: Finish,
+        stats: TurnStats,
+    },
+    TurnCancelled {
+        turn: TurnId,
+        stats: TurnStats,
+    },
+    TurnFailed {
+        turn: TurnId,
+        error: TurnError,
+    },
+}
+
+/// What a face shows about the model that answers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelInfo {
+    /// Folder or repository name, for people.
+    pub name: String,
+    /// Such as `CPU` or `GPU (llvmpipe)`.
+    pub device: String,
+    /// Why the device is not the one that was hoped for; one sentence.
+    pub device_note: Option<String>,
+    /// Most tokens a prompt and its answer may have together.
+    pub context_tokens: usize,
+    /// Whether the model thinks before it answers unless told otherwise.
+    pub thinks_by_default: bool,
+    pub load_time: Duration,
+}
+
+/// Why an answer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finish {
+    /// The model said it is done.
+    Stop,
+    /// It reached `max_tokens` or the end of the context.
+    Length,
+}
+
+/// Settings of one turn. `None` means: the model's own recommendation.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TurnOptions {
+    pub sampling: SamplingOptions,
+    pub max_tokens: Option<usize>,
+    pub thinking: Option<bool>,
+}
+
+/// Sampling settings as given by a person; the engine fills the gaps from the model's files.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SamplingOptions {
+    pub temperature: Option<f32>,
+    pub top_k: Option<usize>,
+    pub top_p: Option<f32>,
+    pub min_p: Option<f32>,
+    pub presence_penalty: Option<f32>,
+    pub frequency_penalty: Option<f32>,
+    pub repetition_penalty: Option<f32>,
+    pub seed: Option<u64>,
+}
+
+/// The figures of one turn, true at the moment of the event that carries them.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct TurnStats {
+    pub prompt_tokens: usize,
+    /// Prompt tokens that did not have to be read again.
+    pub cached_tokens: usize,
+    /// Generated tokens, thinking included, stop token excluded.
+    pub completion_tokens: usize,
+    pub thinking_tokens: usize,
+    pub queue_time: Duration,
+    pub prefill_time: Duration,
+    /// From the start of the turn to the first generated token.
+    pub time_to_first_token: Option<Duration>,
+    pub decode_time: Duration,
+    /// The seed that was used; the same seed gives the same text on the same device.
+    pub seed: u64,
+}
+
+impl TurnStats {
+    /// Decode speed; `None` until two tokens were generated, because the first one comes out of the prefill.
+    pub fn tokens_per_second(&self) -> Option<f64> {
+        let seconds = self.decode_time.as_secs_f64();
+        (self.completion_tokens > 1 && seconds > 0.0).then(|| (self.completion_tokens - 1) as f64 / seconds)
+    }
+
+    /// How much of the context this turn fills so far.
+    pub fn context_used(&self) -> usize {
+        self.prompt_tokens + self.completion_tokens
+    }
+}
+
+/// Why a turn failed: a code for programs and a sentence for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TurnError {
+    pub code: ErrorCode,
+    pub message: String,
+}
+
+/// The error codes of the batch contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorCode {
+    BadRecord,
+    ImageMissing,
+    ImageUnreadable,
+    TooLong,
+    Engine,
+    ModelMissing,
+}
+
+impl ErrorCode {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::BadRecord => "bad_record",
+            Self::ImageMissing => "image_missing",
+            Self::ImageUnreadable => "image_unreadable",
+            Self::TooLong => "too_long",
+            Self::Engine => "engine",
+            Self::ModelMissing => "model_missing",
+        }
+    }
+}

@@ -2,5 +2,6 @@
 pub mod chat;
 pub mod engine;
 pub mod msg;
+pub mod sanitize;
 pub mod session;
 pub mod tui;

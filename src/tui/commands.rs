@@ -1,0 +1,304 @@
+//! Slash commands: one table for parsing, completion and help, and the settings that `/set` knows.
+
+use crate::msg::TurnOptions;
+
+/// A command with its arguments understood.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Slash {
+    Help,
+    Keys,
+    New,
+    Quit,
+    Stats,
+    /// With nothing: say what holds.
+    Think(Option<bool>),
+    /// With nothing: list the settings.
+    Set(Option<Setting>),
+    System(Option<SystemChange>),
+    /// Answer the last message again, with this seed if one is given.
+    Regenerate(Option<u64>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum SystemChange {
+    Remove,
+    Replace(String),
+}
+
+/// One setting, checked; `None` is the model's own recommendation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Setting {
+    Temperature(Option<f32>),
+    TopK(Option<usize>),
+    TopP(Option<f32>),
+    MinP(Option<f32>),
+    PresencePenalty(Option<f32>),
+    FrequencyPenalty(Option<f32>),
+    RepetitionPenalty(Option<f32>),
+    Seed(Option<u64>),
+    MaxTokens(Option<usize>),
+}
+
+/// What a line typed by a person means.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Line {
+    Message(String),
+    Command(Slash),
+}
+
+pub struct Spec {
+    pub name: &'static str,
+    pub arguments: &'static str,
+    pub help: &'static str,
+}
+
+const fn spec(name: &'static str, arguments: &'static str, help: &'static str) -> Spec {
+    Spec { name, arguments, help }
+}
+
+pub const COMMANDS: &[Spec] = &[
+    spec("help", "", "keys and commands"),
+    spec("keys", "", "all keys"),
+    spec("new", "", "start a new chat"),
+    spec("regen", "[SEED]", "answer the last message again"),
+    spec("think", "on|off", "let the model think before it answers"),
+    spec("system", "[TEXT]", "show or set the system prompt; off removes it"),
+    spec("set", "[KEY VALUE]", "sampling settings; the value default undoes one"),
+    spec("stats", "", "figures of the last answer"),
+    spec("quit", "", "leave"),
+];
+
+pub const SETTINGS: &[(&str, &str)] = &[
+    ("temperature", "0 to 5; 0 always takes the likeliest token"),
+    ("top_k", "a whole number; 0 is off"),
+    ("top_p", "above 0, up to 1"),
+    ("min_p", "0 to 1"),
+    ("presence_penalty", "-2 to 2"),
+    ("frequency_penalty", "-2 to 2"),
+    ("repetition_penalty", "above 0, up to 10; 1 is off"),
+    ("seed", "a whole number"),
+    ("max_tokens", "a whole number, at least 1"),
+];
+
+/// Reads a line: `/name …` is a command, `//…` a message that begins with a slash.
+///
+/// # Errors
+/// A sentence for the person, when the command or its arguments aren't known.
+pub fn parse(line: &str) -> Result<Line, String> {
+    let Some(rest) = line.strip_prefix('/') else { return Ok(Line::Message(line.to_owned())) };
+    if rest.starts_with('/') {
+        return Ok(Line::Message(rest.to_owned()));
+    }
+    let (name, arguments) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    let arguments = arguments.trim();
+    let command = match name {
+        "help" => Slash::Help,
+        "keys" => Slash::Keys,
+        "new" => Slash::New,
+        "quit" => Slash::Quit,
+        "stats" => Slash::Stats,
+        "think" => Slash::Think(parse_think(arguments)?),
+        "set" => Slash::Set(parse_set(arguments)?),
+        "system" => Slash::System(parse_system(arguments)),
+        "regen" => Slash::Regenerate(parse_seed(arguments)?),
+        _ => return Err(unknown("command", "/", name, COMMANDS.iter().map(|spec| spec.name))),
+    };
+    let takes_none = COMMANDS.iter().any(|spec| spec.name == name && spec.arguments.is_empty());
+    if takes_none && !arguments.is_empty() {
+        return Err(format!("/{name} takes no arguments"));
+    }
+    Ok(Line::Command(command))
+}
+
+/// The commands whose names begin as the draft does, while its first word is being typed.
+pub fn matching(draft: &str) -> Vec<&'static Spec> {
+    match draft.strip_prefix('/') {
+        Some(typed) if !typed.contains(char::is_whitespace) => {
+            COMMANDS.iter().filter(|spec| spec.name.starts_with(typed)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Puts a setting into the options.
+pub fn apply(setting: Setting, options: &mut TurnOptions) {
+    let sampling = &mut options.sampling;
+    match setting {
+        Setting::Temperature(value) => sampling.temperature = value,
+        Setting::TopK(value) => sampling.top_k = value,
+        Setting::TopP(value) => sampling.top_p = value,
+        Setting::MinP(value) => sampling.min_p = value,
+        Setting::PresencePenalty(value) => sampling.presence_penalty = value,
+        Setting::FrequencyPenalty(value) => sampling.frequency_penalty = value,
+        Setting::RepetitionPenalty(value) => sampling.repetition_penalty = value,
+        Setting::Seed(value) => sampling.seed = value,
+        Setting::MaxTokens(value) => options.max_tokens = value,
+    }
+}
+
+/// The settings in force, by name, in the order of [`SETTINGS`]; `None` for the model's own.
+pub fn values(options: &TurnOptions) -> Vec<(&'static str, Option<String>)> {
+    fn shown<T: ToString>(value: Option<T>) -> Option<String> {
+        value.map(|value| value.to_string())
+    }
+    let s = &options.sampling;
+    let values = [
+        shown(s.temperature),
+        shown(s.top_k),
+        shown(s.top_p),
+        shown(s.min_p),
+        shown(s.presence_penalty),
+        shown(s.frequency_penalty),
+        shown(s.repetition_penalty),
+        shown(s.seed),
+        shown(options.max_tokens),
+    ];
+    SETTINGS.iter().map(|(name, _)| *name).zip(values).collect()
+}
+
+fn parse_think(arguments: &str) -> Result<Option<bool>, String> {
+    match arguments {
+        "" => Ok(None),
+        "on" => Ok(Some(true)),
+        "off" => Ok(Some(false)),
+        other => Err(format!("/think takes on or off, not {other}")),
+    }
+}
+
+fn parse_seed(arguments: &str) -> Result<Option<u64>, String> {
+    if arguments.is_empty() {
+        return Ok(None);
+    }
+    arguments.parse().map(Some).map_err(|_| format!("/regen takes a seed, a whole number, not {arguments}"))
+}
+
+fn parse_system(arguments: &str) -> Option<SystemChange> {
+    match arguments {
+        "" => None,
+        "off" => Some(SystemChange::Remove),
+        text => Some(SystemChange::Replace(text.to_owned())),
+    }
+}
+
+fn parse_set(arguments: &str) -> Result<Option<Setting>, String> {
+    if arguments.is_empty() {
+        return Ok(None);
+    }
+    let (key, value) = arguments.split_once(char::is_whitespace).unwrap_or((arguments, ""));
+    let Some((_, accepts)) = SETTINGS.iter().find(|(name, _)| *name == key) else {
+        return Err(unknown("setting", "", key, SETTINGS.iter().map(|(name, _)| *name)));
+    };
+    let value = value.trim();
+    let value = (value != "default").then_some(value);
+    setting(key, value).map(Some).ok_or_else(|| match value {
+        Some("") | None => format!("/set {key} needs a value: {accepts}"),
+        Some(value) => format!("{key} can't be {value}: {accepts}"),
+    })
+}
+
+/// `value` of `None` is the default; the result is `None` when the value isn't accepted.
+fn setting(key: &str, value: Option<&str>) -> Option<Setting> {
+    fn whole<T: std::str::FromStr>(value: Option<&str>) -> Option<Option<T>> {
+        value.map(|value| value.parse().ok()).map_or(Some(None), |value| value.map(Some))
+    }
+    let number = |accepted: fn(f32) -> bool| match value {
+        None => Some(None),
+        Some(value) => value.parse().ok().filter(|value| accepted(*value)).map(Some),
+    };
+    let penalty = |value: f32| (-2.0..=2.0).contains(&value);
+    let setting = match key {
+        "temperature" => Setting::Temperature(number(|value| (0.0..=5.0).contains(&value))?),
+        "top_k" => Setting::TopK(whole(value)?),
+        "top_p" => Setting::TopP(number(|value| value > 0.0 && value <= 1.0)?),
+        "min_p" => Setting::MinP(number(|value| (0.0..=1.0).contains(&value))?),
+        "presence_penalty" => Setting::PresencePenalty(number(penalty)?),
+        "frequency_penalty" => Setting::FrequencyPenalty(number(penalty)?),
+        "repetition_penalty" => Setting::RepetitionPenalty(number(|value| value > 0.0 && value <= 10.0)?),
+        "seed" => Setting::Seed(whole(value)?),
+        "max_tokens" => Setting::MaxTokens(whole(value)?),
+        _ => return None,
+    };
+    Some(setting).filter(|setting| !matches!(setting, Setting::MaxTokens(Some(0))))
+}
+
+fn unknown(what: &str, prefix: &str, given: &str, known: impl Iterator<Item = &'static str>) -> String {
+    let nearest = known
+        .map(|name| {
+            (if !given.is_empty() && name.starts_with(given) { 0 } else { distance(given, name) }, name)
+        })
+        .min_by_key(|(distance, _)| *distance)
+        .filter(|(distance, name)| *distance * 2 <= name.len());
+    let hint = match nearest {
+        Some((_, name)) => format!("did you mean {prefix}{name}"),
+        None => "F1 lists them".to_owned(),
+    };
+    let given: String = given.chars().take(40).collect();
+    let literal = if prefix.is_empty() { "" } else { "; // sends it as text" };
+    format!("No {what} {prefix}{given}: {hint}{literal}")
+}
+
+/// Edit distance by characters.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    // A pasted path can be long; what is this much longer than any name isn't near any.
+    for (i, x) in a.chars().take(64).enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(line: &str) -> String {
+        parse(line).unwrap_err()
+    }
+
+    #[test]
+    fn every_listed_command_parses() {
+        for spec in COMMANDS {
+            assert!(matches!(parse(&format!("/{}", spec.name)), Ok(Line::Command(_))), "{}", spec.name);
+        }
+    }
+
+    #[test]
+    fn a_double_slash_sends_a_slash() {
+        assert_eq!(parse("//etc/passwd?"), Ok(Line::Message("/etc/passwd?".into())));
+        assert_eq!(parse("no / here"), Ok(Line::Message("no / here".into())));
+    }
+
+    #[test]
+    fn unknown_names_are_errors_with_the_nearest_name() {
+        assert!(error("/hlep").starts_with("No command /hlep: did you mean /help;"));
+        assert!(error("/usr/bin/env").starts_with("No command /usr/bin/env: F1 lists them;"));
+        assert!(error("/set temprature 1").starts_with("No setting temprature: did you mean temperature"));
+        assert!(error("/").starts_with("No command /: F1"));
+    }
+
+    #[test]
+    fn settings_are_checked() {
+        assert_eq!(parse("/set top_p 0.9"), Ok(Line::Command(Slash::Set(Some(Setting::TopP(Some(0.9)))))));
+        assert_eq!(parse("/set seed default"), Ok(Line::Command(Slash::Set(Some(Setting::Seed(None))))));
+        for bad in
+            ["temperature -1", "temperature nan", "top_k 1.5", "top_p 0", "max_tokens 0", "seed", "min_p x"]
+        {
+            assert!(parse(&format!("/set {bad}")).is_err(), "{bad}");
+        }
+        for (key, _) in SETTINGS {
+            assert!(parse(&format!("/set {key} 1")).is_ok(), "{key}");
+        }
+    }
+
+    #[test]
+    fn arguments_where_there_are_none_are_errors() {
+        assert_eq!(error("/quit now"), "/quit takes no arguments");
+        assert_eq!(error("/think maybe"), "/think takes on or off, not maybe");
+    }
+}

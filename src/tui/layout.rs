@@ -1,0 +1,105 @@
+//! Where things are on the screen: pure geometry, shared by the update (pages, wrap widths) and the view.
+
+use ratatui::layout::Rect;
+
+use super::composer::MAX_ROWS;
+
+/// Below this the screen says only that it is too small.
+pub const MIN_WIDTH: u16 = 20;
+pub const MIN_HEIGHT: u16 = 6;
+/// Below this many columns the header keeps only what matters most.
+pub const WIDE: u16 = 60;
+/// Longer lines are hard to read; the rest of a wide screen stays empty.
+const MAX_TEXT_WIDTH: u16 = 120;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Areas {
+    pub header: Rect,
+    pub rule: Option<Rect>,
+    pub transcript: Rect,
+    pub status: Rect,
+    pub queue: Option<Rect>,
+    pub composer: Rect,
+    pub framed: bool,
+}
+
+impl Areas {
+    /// The areas for a draft of `draft_rows` rows; `None` if the screen is too small.
+    pub fn new(width: u16, height: u16, draft_rows: usize, has_queue: bool) -> Option<Self> {
+        if width < MIN_WIDTH || height < MIN_HEIGHT {
+            return None;
+        }
+        let framed = is_framed(height);
+        let frame_rows = if framed { 2 } else { 0 };
+        let draft_rows = draft_rows.clamp(1, max_draft_rows(height)) as u16;
+        let composer_height = draft_rows + frame_rows;
+        let queue_height = u16::from(has_queue && height >= 8);
+        let rule_height = u16::from(height >= 14);
+        let transcript_height = height - 2 - rule_height - queue_height - composer_height;
+
+        let row = |y, height| Rect { x: 0, y, width, height };
+        let transcript_y = 1 + rule_height;
+        let status_y = transcript_y + transcript_height;
+        Some(Self {
+            header: row(0, 1),
+            rule: (rule_height > 0).then(|| row(1, 1)),
+            transcript: Rect {
+                x: 1,
+                y: transcript_y,
+                width: (width - 2).min(MAX_TEXT_WIDTH),
+                height: transcript_height,
+            },
+            status: row(status_y, 1),
+            queue: (queue_height > 0).then(|| row(status_y + 1, 1)),
+            composer: row(height - composer_height, composer_height),
+            framed,
+        })
+    }
+}
+
+/// Columns of the draft.
+pub fn draft_width(width: u16, height: u16) -> usize {
+    // A frame and a space on both sides, or a prompt mark and a space.
+    let taken = if is_framed(height) { 4 } else { 2 };
+    usize::from(width.saturating_sub(taken)).max(1)
+}
+
+/// Rows the draft may take before it scrolls: at most a third of the screen.
+pub fn max_draft_rows(height: u16) -> usize {
+    usize::from(height / 3).clamp(1, MAX_ROWS)
+}
+
+fn is_framed(height: u16) -> bool {
+    height >= 10
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_areas_fill_every_screen_without_overlap() {
+        for height in MIN_HEIGHT..60 {
+            for draft_rows in [0, 1, 3, 10, 1000] {
+                for has_queue in [false, true] {
+                    let areas = Areas::new(MIN_WIDTH, height, draft_rows, has_queue).unwrap();
+                    let parts = [
+                        Some(areas.header),
+                        areas.rule,
+                        Some(areas.transcript),
+                        Some(areas.status),
+                        areas.queue,
+                        Some(areas.composer),
+                    ];
+                    let mut y = 0;
+                    for part in parts.into_iter().flatten() {
+                        assert_eq!(part.y, y);
+                        assert!(part.height >= 1, "height {height}, draft {draft_rows}");
+                        y += part.height;
+                    }
+                    assert_eq!(y, height);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Everything the interface knows, as plain data. The update changes it, the view reads it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::msg::{ConversationId, ModelInfo, TurnId, TurnOptions, TurnStats};
+
+use super::composer::Composer;
+use super::history::PromptHistory;
+use super::layout::{self, Areas};
+use super::theme::Tone;
+use super::transcript::Transcript;
+
+/// Time between two pictures of the busy mark.
+pub const FRAME: Duration = Duration::from_millis(100);
+
+/// What the interface starts with.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TuiSettings {
+    pub defaults: TurnOptions,
+    pub system: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct State {
+    /// Time since the start, as the last tick told it.
+    pub now: Duration,
+    pub width: u16,
+    pub height: u16,
+    /// Something on the screen changed since the last drawing.
+    pub dirty: bool,
+    pub model: Model,
+    pub conversation: ConversationId,
+    /// The session manager doesn't have this conversation as the transcript shows it.
+    pub out_of_step: bool,
+    pub transcript: Transcript,
+    /// The answer being made.
+    pub active: Option<Active>,
+    pub last_turn: TurnId,
+    /// Messages that wait for the answer being made, or for the model.
+    pub queue: VecDeque<String>,
+    pub composer: Composer,
+    pub history: PromptHistory,
+    pub options: TurnOptions,
+    pub system: Option<String>,
+    pub context_used: usize,
+    /// Figures of the last answer that ended.
+    pub last_stats: Option<TurnStats>,
+    pub scroll: Scroll,
+    /// Text arrived below what is in sight.
+    pub new_below: bool,
+    pub thinking_open: bool,
+    pub help: Option<Help>,
+    pub notice: Option<Notice>,
+    /// Until then a second Ctrl+C quits.
+    pub quit_armed_until: Option<Duration>,
+    pub mouse: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Model {
+    Loading,
+    Ready(ModelInfo),
+    /// Why it can't be used is a note in the transcript.
+    Failed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Active {
+    pub turn: TurnId,
+    /// The person asked to stop it.
+    pub stopping: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scroll {
+    /// The newest text is in sight.
+    Follow,
+    /// This row of this entry is at the top. An entry keeps its place when others are re-wrapped.
+    At { entry_idx: usize, row_idx: usize },
+}
+
+/// The help screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Help {
+    pub page: HelpPage,
+    pub top: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HelpPage {
+    /// Keys and commands.
+    All,
+    Keys,
+}
+
+/// A sentence in the status line, for a while.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    pub tone: Tone,
+    pub text: String,
+    pub until: Duration,
+}
+
+impl State {
+    pub fn new(settings: TuiSettings, width: u16, height: u16) -> Self {
+        let mut state = Self {
+            now: Duration::ZERO,
+            width,
+            height,
+            dirty: true,
+            model: Model::Loading,
+            conversation: ConversationId(1),
+            out_of_step: true,
+            transcript: Transcript::default(),
+            active: None,
+            last_turn: TurnId(0),
+            queue: VecDeque::new(),
+            composer: Composer::default(),
+            history: PromptHistory::default(),
+            options: settings.defaults,
+            system: settings.system,
+            context_used: 0,
+            last_stats: None,
+            scroll: Scroll::Follow,
+            new_below: false,
+            thinking_open: false,
+            help: None,
+            notice: None,
+            quit_armed_until: None,
+            mouse: false,
+        };
+        state.layout();
+        state
+    }
+
+    /// Wraps what changed. The loop calls it before drawing, so that many messages cost one wrapping.
+    pub fn layout(&mut self) {
+        self.composer.set_width(layout::draft_width(self.width, self.height));
+        if let Some(areas) = self.areas() {
+            self.transcript.layout(usize::from(areas.transcript.width), self.thinking_open);
+        }
+    }
+
+    pub fn areas(&self) -> Option<Areas> {
+        let draft_rows = self.composer.n_rows(layout::max_draft_rows(self.height));
+        Areas::new(self.width, self.height, draft_rows, !self.queue.is_empty())
+    }
+
+    /// The first transcript row in sight, for this many rows of screen.
+    pub fn top_row(&self, height: usize) -> usize {
+        let last_top = self.transcript.n_rows().saturating_sub(height);
+        match self.scroll {
+            Scroll::Follow => last_top,
+            Scroll::At { entry_idx, row_idx } => {
+                let before: usize = (0..entry_idx).map(|idx| self.transcript.entry_rows(idx).len()).sum();
+                let rows = self.transcript.entry_rows(entry_idx).len();
+                (before + row_idx.min(rows.saturating_sub(1))).min(last_top)
+            }
+        }
+    }
+
+    /// Whether the next answer begins with thinking, as far as it is known.
+    pub fn thinks(&self) -> bool {
+        let by_default = matches!(&self.model, Model::Ready(info) if info.thinks_by_default);
+        self.options.thinking.unwrap_or(by_default)
+    }
+
+    /// Something moves on the screen although nothing happens.
+    pub fn is_animating(&self) -> bool {
+        self.active.is_some() || self.model == Model::Loading
+    }
+
+    /// When the next tick is needed; never, if nothing waits for time to pass.
+    pub fn next_tick(&self) -> Option<Duration> {
+        let frame = self.is_animating().then(|| FRAME * (frame_idx(self.now) + 1));
+        let notice = self.notice.as_ref().map(|notice| notice.until);
+        [frame, notice, self.quit_armed_until].into_iter().flatten().min()
+    }
+}
+
+/// Which picture of the busy mark to show.
+pub fn frame_idx(now: Duration) -> u32 {
+    u32::try_from(now.as_millis() / FRAME.as_millis()).unwrap_or(0)
+}

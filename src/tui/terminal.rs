@@ -1,0 +1,174 @@
+//! The terminal while it is ours: raw mode, alternate screen, bracketed paste, and their undoing.
+//!
+//! Whatever ends the program (return, error, panic, signal) gives the terminal back through [`restore`],
+//! once. What is on is kept in statics, because a panic hook and a signal thread have nothing else to ask.
+
+use std::io::{self, Stdout, Write};
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossterm::event::{
+    DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture,
+    KeyboardEnhancementFlags, PopKeyboardEnhancementFlags, PushKeyboardEnhancementFlags,
+};
+use crossterm::terminal::{
+    BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
+    disable_raw_mode, enable_raw_mode,
+};
+use crossterm::{cursor, execute, queue};
+use ratatui::backend::CrosstermBackend;
+use ratatui::{Frame, Terminal};
+
+static ENTERED: AtomicBool = AtomicBool::new(false);
+static KEYBOARD_ENHANCED: AtomicBool = AtomicBool::new(false);
+static MOUSE_CAPTURED: AtomicBool = AtomicBool::new(false);
+
+/// The terminal, taken over. Dropping it gives it back.
+pub struct Screen {
+    terminal: Terminal<CrosstermBackend<Stdout>>,
+    keyboard_can_be_enhanced: bool,
+}
+
+impl Screen {
+    /// # Errors
+    /// When the terminal can't be switched, for example because there is none.
+    pub fn enter() -> io::Result<Self> {
+        install_panic_hook();
+        take_over()?;
+        match Terminal::new(CrosstermBackend::new(io::stdout())) {
+            Ok(terminal) => Ok(Self { terminal, keyboard_can_be_enhanced: false }),
+            Err(error) => {
+                restore();
+                Err(error)
+            }
+        }
+    }
+
+    /// Columns and rows, as the terminal has them now.
+    ///
+    /// # Errors
+    /// When the terminal can't be asked.
+    pub fn size(&self) -> io::Result<(u16, u16)> {
+        let size = self.terminal.size()?;
+        Ok((size.width, size.height))
+    }
+
+    /// # Errors
+    /// When the terminal can't be written.
+    pub fn draw(&mut self, view: impl FnOnce(&mut Frame)) -> io::Result<()> {
+        // Terminals that know this mode show the frame at once; others ignore it.
+        queue!(io::stdout(), BeginSynchronizedUpdate)?;
+        self.terminal.draw(view)?;
+        execute!(io::stdout(), EndSynchronizedUpdate)
+    }
+
+    /// Forgets what is on the screen, so that the next drawing draws every cell.
+    ///
+    /// # Errors
+    /// When the terminal can't be written.
+    pub fn forget(&mut self) -> io::Result<()> {
+        self.terminal.clear()
+    }
+
+    /// Makes the terminal tell Shift+Enter from Enter. Only for terminals that said that they can.
+    ///
+    /// # Errors
+    /// When the terminal can't be written.
+    pub fn enhance_keyboard(&mut self) -> io::Result<()> {
+        self.keyboard_can_be_enhanced = true;
+        if !KEYBOARD_ENHANCED.swap(true, Ordering::SeqCst) {
+            let flags = KeyboardEnhancementFlags::DISAMBIGUATE_ESCAPE_CODES;
+            execute!(io::stdout(), PushKeyboardEnhancementFlags(flags))?;
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// When the terminal can't be written.
+    pub fn capture_mouse(&mut self, on: bool) -> io::Result<()> {
+        MOUSE_CAPTURED.store(on, Ordering::SeqCst);
+        if on {
+            execute!(io::stdout(), EnableMouseCapture)
+        } else {
+            execute!(io::stdout(), DisableMouseCapture)
+        }
+    }
+
+    /// Gives the terminal back and stops the process, until the shell continues it.
+    ///
+    /// # Errors
+    /// When the terminal can't be taken over again.
+    #[cfg(unix)]
+    pub fn suspend(&mut self) -> io::Result<()> {
+        let mouse = MOUSE_CAPTURED.load(Ordering::SeqCst);
+        restore();
+        // The default action, not our own handler: where no shell could continue us, the system ignores it.
+        signal_hook::low_level::raise(signal_hook::consts::SIGTSTP)?;
+        self.take_over_again(mouse)
+    }
+
+    /// Sets every mode anew: while the process was stopped, others had the terminal.
+    ///
+    /// # Errors
+    /// When the terminal can't be taken over again.
+    pub fn resume(&mut self) -> io::Result<()> {
+        let mouse = MOUSE_CAPTURED.load(Ordering::SeqCst);
+        restore();
+        self.take_over_again(mouse)
+    }
+
+    fn take_over_again(&mut self, mouse: bool) -> io::Result<()> {
+        take_over()?;
+        if self.keyboard_can_be_enhanced {
+            self.enhance_keyboard()?;
+        }
+        if mouse {
+            self.capture_mouse(true)?;
+        }
+        self.forget()
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+fn take_over() -> io::Result<()> {
+    enable_raw_mode()?;
+    ENTERED.store(true, Ordering::SeqCst);
+    execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste).inspect_err(|_| restore())
+}
+
+/// Puts the terminal back as it was; does nothing the second time. Errors have nowhere to go: the
+/// terminal may be what failed.
+pub fn restore() {
+    if !ENTERED.swap(false, Ordering::SeqCst) {
+        return;
+    }
+    let mut out = io::stdout();
+    let _ = queue!(out, EndSynchronizedUpdate);
+    // Before leaving the alternate screen, because terminals keep this state for each screen.
+    if KEYBOARD_ENHANCED.swap(false, Ordering::SeqCst) {
+        let _ = queue!(out, PopKeyboardEnhancementFlags);
+    }
+    if MOUSE_CAPTURED.swap(false, Ordering::SeqCst) {
+        let _ = queue!(out, DisableMouseCapture);
+    }
+    let _ = queue!(out, DisableBracketedPaste, LeaveAlternateScreen, cursor::Show);
+    let _ = out.flush();
+    let _ = disable_raw_mode();
+}
+
+/// A panic message written on the alternate screen in raw mode would be lost.
+fn install_panic_hook() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        let previous = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            restore();
+            previous(info);
+        }));
+    });
+}

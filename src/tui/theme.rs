@@ -1,0 +1,60 @@
+//! What text means on the screen, and how each meaning looks.
+//!
+//! Views name a [`Tone`], never a colour. Meaning never rests on colour alone: roles, marks and errors
+//! are words, so `NO_COLOR` loses nothing. Faint text uses the DIM attribute, because the palette's
+//! greys vanish on some backgrounds.
+
+use ratatui::style::{Color, Modifier, Style};
+
+/// The meaning of a piece of text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    Text,
+    /// Secondary: hints, figures, rules, borders.
+    Faint,
+    Brand,
+    /// The word above a message of the person.
+    You,
+    /// The word above an answer.
+    Assistant,
+    /// The model's thinking, once opened.
+    Thinking,
+    /// A key or command to be typed.
+    Key,
+    /// Something in progress.
+    Active,
+    Warning,
+    Error,
+}
+
+/// How the tones look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Theme {
+    colours: bool,
+}
+
+impl Theme {
+    pub fn new(colours: bool) -> Self {
+        Self { colours }
+    }
+
+    pub fn style(self, tone: Tone) -> Style {
+        let (colour, modifier) = match tone {
+            Tone::Text => (None, Modifier::empty()),
+            Tone::Faint => (None, Modifier::DIM),
+            Tone::Brand => (Some(Color::Yellow), Modifier::BOLD),
+            Tone::You => (Some(Color::Cyan), Modifier::BOLD),
+            Tone::Assistant => (Some(Color::Yellow), Modifier::BOLD),
+            Tone::Thinking => (None, Modifier::DIM.union(Modifier::ITALIC)),
+            Tone::Key => (Some(Color::Cyan), Modifier::empty()),
+            Tone::Active => (Some(Color::Yellow), Modifier::empty()),
+            Tone::Warning => (Some(Color::Yellow), Modifier::empty()),
+            Tone::Error => (Some(Color::Red), Modifier::BOLD),
+        };
+        let style = Style::new().add_modifier(modifier);
+        match colour {
+            Some(colour) if self.colours => style.fg(colour),
+            _ => style,
+        }
+    }
+}

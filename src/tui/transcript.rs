@@ -1,0 +1,398 @@
+//! What was said in this chat, and the rows it takes on the screen.
+//!
+//! Each entry keeps its wrapped rows until its text, the width or the fold changes, so that a new token
+//! re-wraps one message, not the chat. Everything shown has been through [`sanitize`]; answers keep
+//! their raw text too, because that is what the model must read again.
+//! Knows nothing of keys, time or the session.
+
+use crate::chat::{Channel, Message, Part, Role};
+use crate::msg::{Finish, TurnId, TurnStats};
+use crate::sanitize;
+
+use super::theme::Tone;
+use super::wrap::{drawable, wrap_line};
+
+/// One row of the screen: pieces of text with their meanings.
+pub type Row = Vec<(Tone, String)>;
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Transcript {
+    entries: Vec<Cached>,
+    width: usize,
+    thinking_open: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Cached {
+    entry: Entry,
+    /// `None` until the next layout.
+    rows: Option<Vec<Row>>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Entry {
+    User(Text),
+    Answer(Answer),
+    /// Something the program says: figures, settings, an error.
+    Note {
+        tone: Tone,
+        text: String,
+    },
+}
+
+/// Text as it came, and as it may be shown.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Text {
+    raw: String,
+    shown: String,
+    filter: sanitize::Filter,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    pub turn: TurnId,
+    pub thinking: Text,
+    pub text: Text,
+    pub phase: Phase,
+    pub stats: TurnStats,
+}
+
+/// How far an answer has come.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Phase {
+    /// Handed over; the model hasn't begun.
+    Waiting,
+    /// The model reads the prompt.
+    Reading {
+        done: usize,
+        total: usize,
+    },
+    /// The model writes, in one of its voices.
+    Writing(Channel),
+    Ended(Ending),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ending {
+    Finished(Finish),
+    Stopped,
+    /// The reason, already cleaned.
+    Failed(String),
+}
+
+impl From<&str> for Text {
+    fn from(raw: &str) -> Self {
+        let mut text = Self::default();
+        text.push(raw);
+        text
+    }
+}
+
+impl Text {
+    pub fn push(&mut self, raw: &str) {
+        self.raw.push_str(raw);
+        self.filter.push(raw, &mut self.shown);
+    }
+
+    pub fn raw(&self) -> &str {
+        &self.raw
+    }
+
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+}
+
+impl Answer {
+    pub fn new(turn: TurnId) -> Self {
+        Self {
+            turn,
+            thinking: Text::default(),
+            text: Text::default(),
+            phase: Phase::Waiting,
+            stats: TurnStats::default(),
+        }
+    }
+}
+
+impl Transcript {
+    pub fn push(&mut self, entry: Entry) {
+        self.entries.push(Cached { entry, rows: None });
+    }
+
+    pub fn clear(&mut self) {
+        self.entries.clear();
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Nothing was said yet; notes don't count.
+    pub fn is_unused(&self) -> bool {
+        self.entries.iter().all(|cached| matches!(cached.entry, Entry::Note { .. }))
+    }
+
+    pub fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+        self.entries.iter().map(|cached| &cached.entry)
+    }
+
+    /// Changes the answer of a turn; false if it isn't here any more.
+    pub fn change(&mut self, turn: TurnId, change: impl FnOnce(&mut Answer)) -> bool {
+        // The answer that grows is nearly always the last entry.
+        for cached in self.entries.iter_mut().rev() {
+            match &mut cached.entry {
+                Entry::Answer(answer) if answer.turn == turn => {
+                    change(answer);
+                    cached.rows = None;
+                    return true;
+                }
+                _ => {}
+            }
+        }
+        false
+    }
+
+    /// Takes the last message and everything after it out of the chat; the answer is its raw text.
+    pub fn take_last_message(&mut self) -> Option<String> {
+        let at = self.entries.iter().rposition(|cached| matches!(cached.entry, Entry::User(_)))?;
+        let removed = self.entries.split_off(at).into_iter().next()?;
+        match removed.entry {
+            Entry::User(text) => Some(text.raw),
+            Entry::Answer(_) | Entry::Note { .. } => None,
+        }
+    }
+
+    /// The chat as the model reads it. An answer of which nothing was said is left out with its question,
+    /// because templates expect the roles to alternate.
+    pub fn messages(&self, system: Option<&str>) -> Vec<Message> {
+        let mut messages: Vec<Message> =
+            system.map(|text| Message::text(Role::System, text)).into_iter().collect();
+        for entry in self.entries() {
+            match entry {
+                Entry::User(text) => messages.push(Message::text(Role::User, text.raw())),
+                Entry::Answer(answer) if answer.text.raw.is_empty() && answer.thinking.raw.is_empty() => {
+                    messages.pop_if(|message| message.role == Role::User);
+                }
+                Entry::Answer(answer) => messages.push(Message {
+                    role: Role::Assistant,
+                    parts: vec![Part::Text(answer.text.raw.clone())],
+                    reasoning: (!answer.thinking.raw.is_empty()).then(|| answer.thinking.raw.clone()),
+                }),
+                Entry::Note { .. } => {}
+            }
+        }
+        messages
+    }
+
+    /// Wraps what isn't wrapped yet for this width and fold. Until then [`Self::rows`] shows older rows.
+    pub fn layout(&mut self, width: usize, thinking_open: bool) {
+        let all = (self.width, self.thinking_open) != (width, thinking_open);
+        (self.width, self.thinking_open) = (width, thinking_open);
+        for cached in &mut self.entries {
+            if all || cached.rows.is_none() {
+                cached.rows = Some(wrap_entry(&cached.entry, width, thinking_open));
+            }
+        }
+    }
+
+    /// Rows of one entry, with the empty row that parts it from the next.
+    pub fn entry_rows(&self, entry_idx: usize) -> &[Row] {
+        self.entries.get(entry_idx).and_then(|cached| cached.rows.as_deref()).unwrap_or_default()
+    }
+
+    pub fn n_rows(&self) -> usize {
+        (0..self.entries.len()).map(|entry_idx| self.entry_rows(entry_idx).len()).sum()
+    }
+
+    /// The rows from `top` on, counted from the beginning of the chat.
+    pub fn rows(&self, top: usize, height: usize) -> impl Iterator<Item = &Row> {
+        let mut skip = top;
+        let mut first = 0;
+        while first < self.entries.len() && self.entry_rows(first).len() <= skip {
+            skip -= self.entry_rows(first).len();
+            first += 1;
+        }
+        (first..self.entries.len()).flat_map(|entry_idx| self.entry_rows(entry_idx)).skip(skip).take(height)
+    }
+}
+
+/// Left margin of everything below the word that says who speaks.
+const INDENT: usize = 2;
+
+fn wrap_entry(entry: &Entry, width: usize, thinking_open: bool) -> Vec<Row> {
+    let mut rows = Vec::new();
+    match entry {
+        Entry::User(text) => {
+            rows.push(vec![(Tone::You, "You".to_owned())]);
+            wrap_text(text.shown(), Tone::Text, "  ", width, &mut rows);
+        }
+        Entry::Answer(answer) => wrap_answer(answer, width, thinking_open, &mut rows),
+        Entry::Note { tone, text } => wrap_text(text, *tone, "  ", width, &mut rows),
+    }
+    rows.push(Row::new());
+    rows
+}
+
+fn wrap_answer(answer: &Answer, width: usize, thinking_open: bool, rows: &mut Vec<Row>) {
+    rows.push(vec![(Tone::Assistant, "Assistant".to_owned())]);
+    if !answer.thinking.shown().trim().is_empty() {
+        rows.push(thinking_head(answer, width, thinking_open));
+        if thinking_open {
+            wrap_text(answer.thinking.shown().trim(), Tone::Thinking, "  │ ", width, rows);
+        }
+    }
+    // Models begin an answer with empty lines after their thinking.
+    let text = answer.text.shown().trim_start_matches('\n').trim_end();
+    if !text.is_empty() {
+        wrap_text(text, Tone::Text, "  ", width, rows);
+    }
+    let Phase::Ended(ending) = &answer.phase else { return };
+    if let Some((tone, mark)) = ending_mark(answer, ending) {
+        wrap_text(&mark, tone, "  ", width, rows);
+    }
+    if let Some(figures) = figures(&answer.stats) {
+        wrap_text(&figures, Tone::Faint, "  ", width, rows);
+    }
+}
+
+fn thinking_head(answer: &Answer, width: usize, open: bool) -> Row {
+    let arrow = if open { '▾' } else { '▸' };
+    let word = match answer.phase {
+        Phase::Writing(Channel::Thinking) => "Thinking…",
+        _ => "Thought",
+    };
+    let count = match answer.stats.thinking_tokens {
+        0 => String::new(),
+        n => format!(" ({n} tok)"),
+    };
+    let head = format!("  {arrow} {word}{count}");
+    let hint = if open { "Ctrl+T folds" } else { "Ctrl+T opens" };
+    let gap = width.saturating_sub(head.chars().count() + hint.chars().count());
+    let mut row = vec![(Tone::Faint, head)];
+    // The hint stands far from the text it belongs to only where there is room for it.
+    if gap >= 4 && width >= 48 {
+        row.push((Tone::Faint, format!("  ·  {hint}")));
+    }
+    row
+}
+
+/// What is said below an answer that didn't end by itself.
+fn ending_mark(answer: &Answer, ending: &Ending) -> Option<(Tone, String)> {
+    let no_answer = answer.text.shown().trim().is_empty();
+    let only_thinking = no_answer && !answer.thinking.shown().trim().is_empty();
+    match ending {
+        Ending::Finished(Finish::Length) if only_thinking => {
+            Some((Tone::Warning, "[cut off while thinking, at the token limit]".to_owned()))
+        }
+        Ending::Finished(Finish::Length) => Some((Tone::Warning, "[cut off at the token limit]".to_owned())),
+        Ending::Finished(Finish::Stop) if only_thinking => {
+            Some((Tone::Warning, "[ended while thinking, without an answer]".to_owned()))
+        }
+        Ending::Finished(Finish::Stop) if no_answer => Some((Tone::Faint, "[empty answer]".to_owned())),
+        Ending::Finished(Finish::Stop) => None,
+        Ending::Stopped => Some((Tone::Warning, "[stopped]".to_owned())),
+        Ending::Failed(reason) => Some((Tone::Error, format!("Failed: {reason}"))),
+    }
+}
+
+/// `41.8 tok/s · first token 0.62 s · 186 tok`, with the parts that are known.
+pub fn figures(stats: &TurnStats) -> Option<String> {
+    if stats.completion_tokens == 0 {
+        return None;
+    }
+    let mut parts = Vec::new();
+    if let Some(speed) = stats.tokens_per_second() {
+        parts.push(format!("{speed:.1} tok/s"));
+    }
+    if let Some(first) = stats.time_to_first_token {
+        parts.push(format!("first token {:.2} s", first.as_secs_f64()));
+    }
+    parts.push(format!("{} tok", stats.completion_tokens));
+    Some(parts.join(" · "))
+}
+
+fn wrap_text(text: &str, tone: Tone, margin: &str, width: usize, rows: &mut Vec<Row>) {
+    let columns = width.saturating_sub(margin.chars().count().max(INDENT)).max(1);
+    for line in text.split('\n') {
+        for range in wrap_line(line, columns) {
+            let drawn = drawable(line[range].trim_end());
+            rows.push(vec![(Tone::Faint, margin.to_owned()), (tone, drawn)]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Debug, Clone)]
+    enum Change {
+        Ask(String),
+        Delta(bool, String),
+        End,
+        Width(usize),
+        Fold(bool),
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        let text = "[a-d \\n漢\u{1b}\\[m👩]{0,30}";
+        prop_oneof![
+            text.prop_map(Change::Ask),
+            (any::<bool>(), text).prop_map(|(thinking, text)| Change::Delta(thinking, text)),
+            Just(Change::End),
+            (0usize..60).prop_map(Change::Width),
+            any::<bool>().prop_map(Change::Fold),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn cached_rows_equal_a_full_wrap(changes in proptest::collection::vec(change(), 0..30)) {
+            let (mut transcript, mut width, mut open, mut turn) = (Transcript::default(), 40, false, 0);
+            for change in changes {
+                match change {
+                    Change::Ask(text) => {
+                        turn += 1;
+                        transcript.push(Entry::User(Text::from(text.as_str())));
+                        transcript.push(Entry::Answer(Answer::new(TurnId(turn))));
+                    }
+                    Change::Delta(thinking, text) => {
+                        transcript.change(TurnId(turn), |answer| {
+                            if thinking { answer.thinking.push(&text) } else { answer.text.push(&text) }
+                        });
+                    }
+                    Change::End => {
+                        transcript.change(TurnId(turn), |answer| answer.phase = Phase::Ended(Ending::Stopped));
+                    }
+                    Change::Width(new) => width = new,
+                    Change::Fold(new) => open = new,
+                }
+                transcript.layout(width, open);
+                let mut fresh = Transcript::default();
+                for entry in transcript.entries() {
+                    fresh.push(entry.clone());
+                }
+                fresh.layout(width, open);
+                prop_assert_eq!(&transcript, &fresh);
+                prop_assert_eq!(transcript.rows(0, usize::MAX).count(), transcript.n_rows());
+            }
+        }
+    }
+
+    #[test]
+    fn a_question_without_an_answer_is_not_read_again() {
+        let mut transcript = Transcript::default();
+        transcript.push(Entry::User(Text::from("one")));
+        transcript.push(Entry::Answer(Answer::new(TurnId(1))));
+        transcript.push(Entry::User(Text::from("two")));
+        let mut answer = Answer::new(TurnId(2));
+        answer.text.push("\u{1b}[1mraw");
+        transcript.push(Entry::Answer(answer));
+        let messages = transcript.messages(Some("be brief"));
+        let texts: Vec<String> = messages.iter().map(Message::plain_text).collect();
+        assert_eq!(texts, ["be brief", "two", "\u{1b}[1mraw"]);
+    }
+}

@@ -1,0 +1,180 @@
+//! How the state changes: `(State, Msg) -> effects`, without clocks, files or channels.
+
+mod keys;
+mod session;
+mod slash;
+
+use std::time::Duration;
+
+use crate::chat::{Message, Role};
+use crate::msg::{Command, ConversationId, TurnId};
+use crate::sanitize;
+
+use super::effect::Effect;
+use super::msg::Msg;
+use super::state::{Active, Model, Notice, Scroll, State, frame_idx};
+use super::theme::Tone;
+use super::transcript::{Answer, Entry, Text};
+
+pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
+    match msg {
+        Msg::Tick(now) => {
+            tick(state, now);
+            return Vec::new();
+        }
+        _ => state.dirty = true,
+    }
+    match msg {
+        Msg::Tick(_) => Vec::new(),
+        Msg::Key(key) => keys::key(state, key),
+        Msg::Paste(text) => {
+            paste(state, &text);
+            Vec::new()
+        }
+        Msg::Wheel(rows) => {
+            scroll(state, rows);
+            Vec::new()
+        }
+        Msg::Resize { width, height } => {
+            (state.width, state.height) = (width, height);
+            state.composer.set_width(super::layout::draft_width(width, height));
+            Vec::new()
+        }
+        Msg::Session(event) => session::event(state, event),
+        Msg::SessionClosed => {
+            session::closed(state);
+            Vec::new()
+        }
+        Msg::Resumed => vec![Effect::Redraw],
+    }
+}
+
+fn tick(state: &mut State, now: Duration) {
+    if state.is_animating() && frame_idx(now) != frame_idx(state.now) {
+        state.dirty = true;
+    }
+    state.now = now;
+    if state.notice.take_if(|notice| notice.until <= now).is_some() {
+        state.dirty = true;
+    }
+    state.quit_armed_until.take_if(|until| *until <= now);
+}
+
+/// Pasted bytes are text, whatever they are: nothing in them is a key.
+fn paste(state: &mut State, text: &str) {
+    // Terminals send the newlines of a paste as carriage returns.
+    let text = sanitize::clean(&text.replace("\r\n", "\n").replace('\r', "\n"));
+    state.history.stop_browsing();
+    state.composer.insert(&text);
+}
+
+fn notify(state: &mut State, tone: Tone, text: impl Into<String>, seconds: u64) {
+    let until = state.now + Duration::from_secs(seconds);
+    state.notice = Some(Notice { tone, text: text.into(), until });
+}
+
+fn note(state: &mut State, tone: Tone, text: impl Into<String>) {
+    let text = sanitize::clean(&text.into());
+    state.transcript.push(Entry::Note { tone, text });
+    state.new_below = state.scroll != Scroll::Follow;
+}
+
+/// Moves the transcript by rows, negative towards the beginning.
+fn scroll(state: &mut State, rows: isize) {
+    state.layout();
+    let Some(areas) = state.areas() else { return };
+    let height = usize::from(areas.transcript.height);
+    let last_top = state.transcript.n_rows().saturating_sub(height);
+    let top = state.top_row(height).saturating_add_signed(rows);
+    if top >= last_top {
+        follow(state);
+        return;
+    }
+    let (mut entry_idx, mut row_idx) = (0, top);
+    while entry_idx < state.transcript.len() && state.transcript.entry_rows(entry_idx).len() <= row_idx {
+        row_idx -= state.transcript.entry_rows(entry_idx).len();
+        entry_idx += 1;
+    }
+    state.scroll = Scroll::At { entry_idx, row_idx };
+}
+
+fn follow(state: &mut State) {
+    state.scroll = Scroll::Follow;
+    state.new_below = false;
+}
+
+/// Shows the question and hands it to the session manager.
+fn start_turn(state: &mut State, text: &str, seed: Option<u64>) -> Vec<Effect> {
+    let conversation = state.conversation;
+    let mut effects = Vec::new();
+    if std::mem::take(&mut state.out_of_step) {
+        let messages = state.transcript.messages(state.system.as_deref());
+        effects.push(Effect::Send(Command::Open { conversation, messages }));
+    }
+    let turn = TurnId(state.last_turn.0 + 1);
+    state.last_turn = turn;
+    state.transcript.push(Entry::User(Text::from(text)));
+    state.transcript.push(Entry::Answer(Answer::new(turn)));
+    state.active = Some(Active { turn, stopping: false });
+    follow(state);
+    let mut options = state.options.clone();
+    options.sampling.seed = seed.or(options.sampling.seed);
+    let message = Message::text(Role::User, text);
+    effects.push(Effect::Send(Command::Submit { turn, conversation, message, options }));
+    effects
+}
+
+/// Sends the first waiting message, if nothing is in its way.
+fn send_queued(state: &mut State) -> Vec<Effect> {
+    if state.active.is_some() || !matches!(state.model, Model::Ready(_)) {
+        return Vec::new();
+    }
+    match state.queue.pop_front() {
+        Some(text) => start_turn(state, &text, None),
+        None => Vec::new(),
+    }
+}
+
+/// Puts waiting messages back into the draft, when they can't be sent as they were meant.
+fn queue_to_draft(state: &mut State) {
+    if state.queue.is_empty() {
+        return;
+    }
+    let mut texts: Vec<String> = state.queue.drain(..).collect();
+    if !state.composer.is_blank() {
+        texts.push(state.composer.text());
+    }
+    state.composer.set_text(&texts.join("\n\n"));
+}
+
+fn new_chat(state: &mut State) -> Vec<Effect> {
+    let mut effects = stop(state);
+    state.active = None;
+    effects.push(Effect::Send(Command::Close { conversation: state.conversation }));
+    state.conversation = ConversationId(state.conversation.0 + 1);
+    state.out_of_step = true;
+    state.transcript.clear();
+    state.context_used = 0;
+    state.last_stats = None;
+    queue_to_draft(state);
+    follow(state);
+    notify(state, Tone::Faint, "New chat", 3);
+    effects
+}
+
+/// Asks for the end of the answer being made. It stays active until the session manager agrees.
+fn stop(state: &mut State) -> Vec<Effect> {
+    match &mut state.active {
+        Some(active) if !active.stopping => {
+            active.stopping = true;
+            vec![Effect::Send(Command::Cancel { turn: active.turn })]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn quit(state: &mut State) -> Vec<Effect> {
+    let mut effects = stop(state);
+    effects.push(Effect::Quit);
+    effects
+}

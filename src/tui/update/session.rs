@@ -1,0 +1,121 @@
+//! Events of the session manager.
+
+use crate::chat::Channel;
+use crate::msg::{Event, ModelInfo, TurnId, TurnStats};
+use crate::sanitize::clean;
+use crate::tui::effect::Effect;
+use crate::tui::state::{Model, Scroll, State};
+use crate::tui::theme::Tone;
+use crate::tui::transcript::{Answer, Ending, Phase};
+
+use super::{note, queue_to_draft, send_queued};
+
+pub fn event(state: &mut State, event: Event) -> Vec<Effect> {
+    match event {
+        Event::ModelLoaded(info) => return loaded(state, info),
+        Event::ModelFailed { error } => failed(state, &error.message),
+        Event::TurnStarted { turn, prompt_tokens } => {
+            let total = prompt_tokens;
+            grow(state, turn, |answer| {
+                answer.stats.prompt_tokens = prompt_tokens;
+                answer.phase = Phase::Reading { done: 0, total };
+            });
+        }
+        Event::PrefillProgress { turn, done, total } => {
+            grow(state, turn, |answer| answer.phase = Phase::Reading { done, total });
+        }
+        Event::Delta { turn, channel, text, stats } => {
+            grow(state, turn, |answer| {
+                match channel {
+                    Channel::Thinking => answer.thinking.push(&text),
+                    Channel::Answer => answer.text.push(&text),
+                }
+                answer.phase = Phase::Writing(channel);
+                answer.stats = stats;
+            });
+            state.new_below = state.scroll != Scroll::Follow;
+        }
+        Event::TurnFinished { turn, finish, stats } => {
+            return end(state, turn, Ending::Finished(finish), Some(stats));
+        }
+        Event::TurnCancelled { turn, stats } => return end(state, turn, Ending::Stopped, Some(stats)),
+        Event::TurnFailed { turn, error } => {
+            return end(state, turn, Ending::Failed(clean(&error.message)), None);
+        }
+    }
+    Vec::new()
+}
+
+/// The session manager is gone; nothing more will come.
+pub fn closed(state: &mut State) {
+    if let Some(active) = state.active {
+        end(state, active.turn, Ending::Failed("the session ended".to_owned()), None);
+    }
+    if state.model != Model::Failed {
+        state.model = Model::Failed;
+        queue_to_draft(state);
+        note(state, Tone::Error, "The session ended unexpectedly. Quit (Ctrl+D) and start again.");
+    }
+}
+
+fn loaded(state: &mut State, info: ModelInfo) -> Vec<Effect> {
+    if let Some(text) = &info.device_note {
+        note(state, Tone::Warning, text.clone());
+    }
+    state.model = Model::Ready(ModelInfo {
+        name: one_line(&info.name),
+        device: one_line(&info.device),
+        // Shown once, just now.
+        device_note: None,
+        ..info
+    });
+    send_queued(state)
+}
+
+fn failed(state: &mut State, reason: &str) {
+    state.model = Model::Failed;
+    queue_to_draft(state);
+    let text = format!(
+        "The model can't be used: {reason}\nQuit (Ctrl+D on an empty draft) and start again with a model folder that is complete."
+    );
+    note(state, Tone::Error, text);
+}
+
+/// Changes an answer that is being made. Events of turns that ended or left with their chat are late.
+fn grow(state: &mut State, turn: TurnId, change: impl FnOnce(&mut Answer)) {
+    if !state.active.is_some_and(|active| active.turn == turn) {
+        return;
+    }
+    let mut context_used = state.context_used;
+    state.transcript.change(turn, |answer| {
+        change(answer);
+        context_used = answer.stats.context_used();
+    });
+    state.context_used = context_used;
+}
+
+fn end(state: &mut State, turn: TurnId, ending: Ending, stats: Option<TurnStats>) -> Vec<Effect> {
+    if !state.active.is_some_and(|active| active.turn == turn) {
+        return Vec::new();
+    }
+    let did_fail = matches!(ending, Ending::Failed(_));
+    let mut nothing_said = false;
+    grow(state, turn, |answer| {
+        answer.stats = stats.unwrap_or(answer.stats);
+        answer.phase = Phase::Ended(ending);
+        nothing_said = answer.text.raw().is_empty() && answer.thinking.raw().is_empty();
+    });
+    state.active = None;
+    state.last_stats = stats.or(state.last_stats);
+    // Whether the session manager kept such a question is its own affair: the next turn says what holds.
+    state.out_of_step |= did_fail || nothing_said;
+    if did_fail {
+        // What made this turn fail would most likely fail the next.
+        queue_to_draft(state);
+    }
+    send_queued(state)
+}
+
+fn one_line(text: &str) -> String {
+    clean(text).replace(['\n', '\t'], " ")
+}

@@ -1,0 +1,107 @@
+//! What the slash commands do.
+
+use crate::tui::commands::{self, Slash, SystemChange};
+use crate::tui::effect::Effect;
+use crate::tui::state::{Help, HelpPage, Model, State};
+use crate::tui::theme::Tone;
+use crate::tui::transcript::figures;
+
+use super::{follow, new_chat, note, notify, quit, start_turn};
+
+pub fn run(state: &mut State, command: Slash) -> Vec<Effect> {
+    match command {
+        Slash::Help => state.help = Some(Help { page: HelpPage::All, top: 0 }),
+        Slash::Keys => state.help = Some(Help { page: HelpPage::Keys, top: 0 }),
+        Slash::New => return new_chat(state),
+        Slash::Quit => return quit(state),
+        Slash::Regenerate(seed) => return regenerate(state, seed),
+        Slash::Think(None) => {
+            let text = format!("Thinking is {}", if state.thinks() { "on" } else { "off" });
+            notify(state, Tone::Faint, text, 5);
+        }
+        Slash::Think(Some(on)) => {
+            state.options.thinking = Some(on);
+            let text = format!("Thinking is {}, from the next message", if on { "on" } else { "off" });
+            notify(state, Tone::Faint, text, 5);
+        }
+        Slash::Set(None) => say(state, settings_text(state)),
+        Slash::Set(Some(setting)) => {
+            commands::apply(setting, &mut state.options);
+            notify(state, Tone::Faint, "Set, from the next message · /set lists the settings", 5);
+        }
+        Slash::System(None) => {
+            let text = match &state.system {
+                Some(text) => format!("System prompt:\n{text}"),
+                None => "No system prompt. /system TEXT sets one".to_owned(),
+            };
+            say(state, text);
+        }
+        Slash::System(Some(change)) => {
+            let (system, text) = match change {
+                SystemChange::Remove => (None, "System prompt removed, from the next message"),
+                SystemChange::Replace(text) => (Some(text), "System prompt set, from the next message"),
+            };
+            state.system = system;
+            state.out_of_step = true;
+            notify(state, Tone::Faint, text, 5);
+        }
+        Slash::Stats => say(state, stats_text(state)),
+    }
+    Vec::new()
+}
+
+fn say(state: &mut State, text: String) {
+    note(state, Tone::Faint, text);
+    follow(state);
+}
+
+fn regenerate(state: &mut State, seed: Option<u64>) -> Vec<Effect> {
+    if state.active.is_some() {
+        notify(state, Tone::Warning, "An answer is being written · Esc stops it", 5);
+        return Vec::new();
+    }
+    if !matches!(state.model, Model::Ready(_)) {
+        notify(state, Tone::Warning, "There is no model to answer yet", 5);
+        return Vec::new();
+    }
+    match state.transcript.take_last_message() {
+        Some(text) => {
+            state.out_of_step = true;
+            start_turn(state, &text, seed)
+        }
+        None => {
+            notify(state, Tone::Warning, "Nothing to answer again yet", 5);
+            Vec::new()
+        }
+    }
+}
+
+fn settings_text(state: &State) -> String {
+    let mut text = "Settings (/set KEY VALUE changes one, /set KEY default undoes it)".to_owned();
+    for ((name, value), (_, accepts)) in commands::values(&state.options).into_iter().zip(commands::SETTINGS)
+    {
+        let value = value.unwrap_or_else(|| "model's own".to_owned());
+        text.push_str(&format!("\n{name:<20}{value:<14}{accepts}"));
+    }
+    text
+}
+
+fn stats_text(state: &State) -> String {
+    let Some(stats) = state.last_stats else { return "No answer yet, so no figures".to_owned() };
+    let mut text = "Last answer".to_owned();
+    let mut line = |name: &str, value: String| text.push_str(&format!("\n{name:<16}{value}"));
+    line("prompt", format!("{} tok, {} of them cached", stats.prompt_tokens, stats.cached_tokens));
+    line("answer", format!("{} tok, {} of them thinking", stats.completion_tokens, stats.thinking_tokens));
+    line("reading", format!("{:.2} s", stats.prefill_time.as_secs_f64()));
+    line("writing", format!("{:.2} s", stats.decode_time.as_secs_f64()));
+    if let Some(figures) = figures(&stats) {
+        line("speed", figures);
+    }
+    line("waited", format!("{:.2} s", stats.queue_time.as_secs_f64()));
+    line("seed", stats.seed.to_string());
+    if let Model::Ready(info) = &state.model {
+        line("context", format!("{} of {} tok", state.context_used, info.context_tokens));
+        line("model loaded in", format!("{:.1} s", info.load_time.as_secs_f64()));
+    }
+    text
+}

@@ -1,0 +1,123 @@
+//! The lines between the transcript and the draft: what is going on, and what waits.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+
+use crate::chat::Channel;
+use crate::tui::layout::WIDE;
+use crate::tui::state::{Model, Scroll, State, frame_idx};
+use crate::tui::theme::{Theme, Tone};
+use crate::tui::transcript::{Answer, Entry, Phase, Row};
+use crate::tui::wrap::{display_width, shorten};
+
+use super::owned_line;
+
+const BUSY: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
+
+pub fn draw(frame: &mut Frame, state: &State, theme: Theme, area: Rect) {
+    let width = usize::from(area.width);
+    let below = below(state);
+    let below_width = below.as_ref().map_or(0, |(_, text)| display_width(text) + 2);
+    let room = width.saturating_sub(2 + below_width);
+    let mut row: Row = vec![(Tone::Text, " ".to_owned())];
+    let mut used = 0;
+    for (tone, text) in left(state) {
+        let text = shorten(&text, room.saturating_sub(used));
+        used += display_width(&text);
+        row.push((tone, text));
+    }
+    if let Some(below) = below {
+        let gap = width.saturating_sub(used + below_width);
+        row.push((Tone::Text, " ".repeat(gap)));
+        row.push(below);
+    }
+    frame.render_widget(owned_line(row, theme), area);
+}
+
+pub fn draw_queue(frame: &mut Frame, state: &State, theme: Theme, area: Rect) {
+    let Some(last) = state.queue.back() else { return };
+    let hint = if state.composer.is_empty() && area.width >= WIDE { "Up edits it" } else { "" };
+    let head = format!(" queue {}: ", state.queue.len());
+    let room = usize::from(area.width).saturating_sub(display_width(&head) + display_width(hint) + 4);
+    let text = crate::sanitize::clean(last).replace(['\n', '\t'], " ");
+    let text = format!("\"{}\"", shorten(&text, room));
+    let gap = (usize::from(area.width))
+        .saturating_sub(display_width(&head) + display_width(&text) + hint.len() + 1);
+    let row = vec![
+        (Tone::Active, head),
+        (Tone::Text, text),
+        (Tone::Text, " ".repeat(gap)),
+        (Tone::Faint, hint.to_owned()),
+    ];
+    frame.render_widget(owned_line(row, theme), area);
+}
+
+/// The mark that there is more below what is in sight.
+fn below(state: &State) -> Option<(Tone, String)> {
+    match state.scroll {
+        Scroll::Follow => None,
+        Scroll::At { .. } if state.new_below => Some((Tone::Active, "↓ new below · End".to_owned())),
+        Scroll::At { .. } => Some((Tone::Faint, "↓ more below · End".to_owned())),
+    }
+}
+
+fn left(state: &State) -> Row {
+    if let Some(notice) = &state.notice {
+        return vec![(notice.tone, notice.text.clone())];
+    }
+    if let Some(active) = state.active {
+        let answer = state.transcript.entries().rev().find_map(|entry| match entry {
+            Entry::Answer(answer) if answer.turn == active.turn => Some(answer),
+            _ => None,
+        });
+        if let Some(answer) = answer {
+            return busy(state, &doing(answer, active.stopping), active.stopping);
+        }
+    }
+    match &state.model {
+        Model::Loading => busy(state, &format!("loading the model · {} s", state.now.as_secs()), true),
+        Model::Failed => vec![(Tone::Error, "no model".to_owned())],
+        Model::Ready(_) => vec![(Tone::Faint, idle(state))],
+    }
+}
+
+fn busy(state: &State, text: &str, final_word: bool) -> Row {
+    let mark = BUSY[frame_idx(state.now) as usize % BUSY.len()];
+    let mut row = vec![(Tone::Active, format!("{mark} ")), (Tone::Faint, text.to_owned())];
+    if !final_word && state.width >= WIDE {
+        row.push((Tone::Faint, " · Esc stops".to_owned()));
+    }
+    row
+}
+
+fn doing(answer: &Answer, stopping: bool) -> String {
+    if stopping {
+        return "stopping".to_owned();
+    }
+    match answer.phase {
+        Phase::Waiting => "waiting for the model".to_owned(),
+        Phase::Reading { done, total } => format!("reading prompt {done}/{total}"),
+        Phase::Writing(channel) => {
+            let word = match channel {
+                Channel::Thinking => "thinking",
+                Channel::Answer => "answering",
+            };
+            let speed = answer.stats.tokens_per_second().map(|speed| format!(" · {speed:.1} tok/s"));
+            format!("{word}{} · {} tok", speed.unwrap_or_default(), answer.stats.completion_tokens)
+        }
+        Phase::Ended(_) => String::new(),
+    }
+}
+
+/// What will hold for the next message.
+fn idle(state: &State) -> String {
+    let thinking = if state.thinks() { "thinking on" } else { "thinking off" };
+    let mut parts = vec!["ready".to_owned(), thinking.to_owned()];
+    if state.system.is_some() {
+        parts.push("system prompt".to_owned());
+    }
+    for (name, value) in crate::tui::commands::values(&state.options) {
+        parts.extend(value.map(|value| format!("{name} {value}")));
+    }
+    parts.join(" · ")
+}

@@ -69,11 +69,11 @@ pub const BINDINGS: &[Binding] = &[
     on(&[(NONE, Enter)], Always, Action::Send, "Enter", "send; while an answer is written: queue"),
     // Some Windows terminals report Shift+Enter as Ctrl+Enter.
     on(&[(ALT, Enter), (SHIFT, Enter), (CONTROL, Enter), (CONTROL, Char('j'))], Always, Action::Newline,
-       "Alt+Enter, Ctrl+J, \\ Enter", "new line (also Shift+Enter where it can be told apart)"),
+       "Alt+Enter, Ctrl+J, \\ Enter", "new line (and Shift+Enter, where it differs)"),
     on(&[(NONE, Esc)], Always, Action::Escape, "Esc", "stop the answer, keep what was said; close help"),
     on(&[(CONTROL, Char('c'))], Always, Action::Interrupt, "Ctrl+C", "clear the draft; twice quits"),
     on(&[(CONTROL, Char('d'))], EmptyDraft, Action::Quit, "Ctrl+D", "quit, when the draft is empty"),
-    on(&[(NONE, Up)], Always, Action::Previous, "Up", "on an empty draft: edit the queue, then earlier prompts"),
+    on(&[(NONE, Up)], Always, Action::Previous, "Up", "empty draft: edit the queue, earlier prompts"),
     on(&[(NONE, Down)], Always, Action::Next, "Down", "back to later prompts"),
     on(&[(NONE, Tab)], Always, Action::Complete, "Tab", "complete a command"),
     on(&[(NONE, PageUp)], Always, Action::PageUp, "PgUp", "scroll back"),
@@ -83,7 +83,7 @@ pub const BINDINGS: &[Binding] = &[
     on(&[(CONTROL, Char('n'))], Always, Action::NewChat, "Ctrl+N", "new chat"),
     on(&[(CONTROL, Char('l'))], Always, Action::Redraw, "Ctrl+L", "redraw the screen"),
     on(&[(NONE, F(1))], Always, Action::Help, "F1", "this help"),
-    on(&[(NONE, F(2))], Always, Action::ToggleMouse, "F2", "mouse wheel on or off (off: the terminal selects text)"),
+    on(&[(NONE, F(2))], Always, Action::ToggleMouse, "F2", "mouse wheel on/off; off lets you select text"),
     on(&[(CONTROL, Char('z'))], Always, Action::Suspend, "Ctrl+Z", "suspend to the shell"),
 ];
 

@@ -1,1 +1,215 @@
+//! What a person sees and what the session manager is told, through one driver.
 
+mod chat;
+mod commands;
+mod properties;
+mod screens;
+
+use std::time::Duration;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use crate::chat::Channel;
+use crate::msg::{Command, ErrorCode, Event, Finish, ModelInfo, TurnError, TurnStats};
+
+use super::effect::Effect;
+use super::msg::Msg;
+use super::state::{State, TuiSettings};
+use super::theme::Theme;
+use super::update::update;
+use super::view;
+
+/// A state played from a script, with everything it asked for.
+pub struct Run {
+    pub state: State,
+    pub effects: Vec<Effect>,
+    stats: TurnStats,
+}
+
+/// Plays a script on a screen of 80x24 with a loaded model. `<name>` is a key, `~name(argument)` an event,
+/// everything else is typed; spaces around keys and events part them.
+///
+/// Events: `~start(TOKENS)`, `~prefill(DONE/TOTAL)`, `~think(TEXT)`, `~delta(TEXT)`, `~finish`, `~length`,
+/// `~cancelled`, `~failed(REASON)`, `~loaded`, `~note(TEXT)`, `~nomodel(REASON)`, `~closed`, `~wait(MS)`,
+/// `~resize(WxH)`, `~paste(TEXT)`. Each delta is two tokens that took 50 ms.
+pub fn play(script: &str) -> Run {
+    play_on(80, 24, &format!("~loaded {script}"))
+}
+
+pub fn play_on(width: u16, height: u16, script: &str) -> Run {
+    let state = State::new(TuiSettings::default(), width, height);
+    let mut run = Run { state, effects: Vec::new(), stats: TurnStats::default() };
+    run.play(script);
+    run
+}
+
+impl Run {
+    pub fn play(&mut self, script: &str) {
+        let mut rest = script;
+        while !rest.is_empty() {
+            if let Some((name, after)) = rest.strip_prefix('<').and_then(|rest| rest.split_once('>')) {
+                self.message(Msg::Key(key(name)));
+                rest = after.trim_start();
+            } else if let Some(event) = rest.strip_prefix('~') {
+                let end = event.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(event.len());
+                let (name, after) = event.split_at(end);
+                let (argument, after) = after
+                    .strip_prefix('(')
+                    .map_or(("", after), |inner| inner.split_once(')').expect("a closing parenthesis"));
+                self.event(name, argument);
+                rest = after.trim_start();
+            } else {
+                let end = rest.find(['<', '~']).unwrap_or(rest.len());
+                for c in rest[..end].trim_end().chars() {
+                    self.message(Msg::Key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::NONE)));
+                }
+                rest = &rest[end..];
+            }
+        }
+    }
+
+    pub fn message(&mut self, message: Msg) {
+        self.effects.extend(update(&mut self.state, message));
+    }
+
+    pub fn sent(&self) -> Vec<&Command> {
+        self.effects
+            .iter()
+            .filter_map(|effect| match effect {
+                Effect::Send(command) => Some(command),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// The texts of the submitted messages.
+    pub fn submitted(&self) -> Vec<String> {
+        self.sent()
+            .into_iter()
+            .filter_map(|command| match command {
+                Command::Submit { message, .. } => Some(message.plain_text()),
+                _ => None,
+            })
+            .collect()
+    }
+
+    pub fn screen(&mut self) -> String {
+        self.state.layout();
+        let backend = TestBackend::new(self.state.width, self.state.height);
+        let mut terminal = Terminal::new(backend).unwrap();
+        terminal.draw(|frame| view::draw(frame, &self.state, Theme::new(true))).unwrap();
+        let buffer = terminal.backend().buffer();
+        let mut screen = String::new();
+        for y in 0..buffer.area.height {
+            let mut row = String::new();
+            let mut skip = 0;
+            for x in 0..buffer.area.width {
+                // The cells behind a wide character hold nothing of their own.
+                if skip > 0 {
+                    skip -= 1;
+                    continue;
+                }
+                let symbol = buffer[(x, y)].symbol();
+                skip = unicode_width::UnicodeWidthStr::width(symbol).saturating_sub(1);
+                row.push_str(symbol);
+            }
+            screen.push_str(row.trim_end());
+            screen.push('\n');
+        }
+        screen
+    }
+
+    fn event(&mut self, name: &str, argument: &str) {
+        let turn = self.state.last_turn;
+        let number = |text: &str| text.parse::<usize>().unwrap();
+        let stats = self.stats;
+        let message = match name {
+            "loaded" => Msg::Session(Event::ModelLoaded(model(None))),
+            "note" => Msg::Session(Event::ModelLoaded(model(Some(argument)))),
+            "nomodel" => Msg::Session(Event::ModelFailed { error: error(argument) }),
+            "start" => {
+                self.stats = TurnStats {
+                    prompt_tokens: number(argument),
+                    time_to_first_token: Some(Duration::from_millis(620)),
+                    ..TurnStats::default()
+                };
+                Msg::Session(Event::TurnStarted { turn, prompt_tokens: number(argument) })
+            }
+            "prefill" => {
+                let (done, total) = argument.split_once('/').unwrap();
+                Msg::Session(Event::PrefillProgress { turn, done: number(done), total: number(total) })
+            }
+            "think" | "delta" => {
+                let channel = if name == "think" { Channel::Thinking } else { Channel::Answer };
+                self.stats.completion_tokens += 2;
+                self.stats.thinking_tokens += if name == "think" { 2 } else { 0 };
+                self.stats.decode_time += Duration::from_millis(50);
+                let text = argument.replace("\\n", "\n").replace("\\e", "\u{1b}");
+                Msg::Session(Event::Delta { turn, channel, text, stats: self.stats })
+            }
+            "finish" => Msg::Session(Event::TurnFinished { turn, finish: Finish::Stop, stats }),
+            "length" => Msg::Session(Event::TurnFinished { turn, finish: Finish::Length, stats }),
+            "cancelled" => Msg::Session(Event::TurnCancelled { turn, stats }),
+            "failed" => Msg::Session(Event::TurnFailed { turn, error: error(argument) }),
+            "closed" => Msg::SessionClosed,
+            "wait" => Msg::Tick(self.state.now + Duration::from_millis(number(argument) as u64)),
+            "paste" => Msg::Paste(argument.replace("\\n", "\r").replace("\\e", "\u{1b}")),
+            "resize" => {
+                let (width, height) = argument.split_once('x').unwrap();
+                Msg::Resize { width: width.parse().unwrap(), height: height.parse().unwrap() }
+            }
+            other => panic!("no event {other}"),
+        };
+        self.message(message);
+    }
+}
+
+fn model(device_note: Option<&str>) -> ModelInfo {
+    ModelInfo {
+        name: "Qwen3.5-0.8B".into(),
+        device: "CPU".into(),
+        device_note: device_note.map(str::to_owned),
+        context_tokens: 32_768,
+        thinks_by_default: true,
+        load_time: Duration::from_millis(1200),
+    }
+}
+
+fn error(message: &str) -> TurnError {
+    TurnError { code: ErrorCode::Engine, message: message.replace("\\e", "\u{1b}") }
+}
+
+/// `enter`, `esc`, `up`, … or a letter, after `c-` (Ctrl), `a-` (Alt), `s-` (Shift).
+fn key(name: &str) -> KeyEvent {
+    let (mut modifiers, mut name) = (KeyModifiers::NONE, name);
+    while let Some((prefix, rest)) = name.split_once('-') {
+        modifiers |= match prefix {
+            "c" => KeyModifiers::CONTROL,
+            "a" => KeyModifiers::ALT,
+            "s" => KeyModifiers::SHIFT,
+            other => panic!("no modifier {other}"),
+        };
+        name = rest;
+    }
+    let code = match name {
+        "enter" => KeyCode::Enter,
+        "esc" => KeyCode::Esc,
+        "up" => KeyCode::Up,
+        "down" => KeyCode::Down,
+        "left" => KeyCode::Left,
+        "right" => KeyCode::Right,
+        "home" => KeyCode::Home,
+        "end" => KeyCode::End,
+        "pgup" => KeyCode::PageUp,
+        "pgdn" => KeyCode::PageDown,
+        "tab" => KeyCode::Tab,
+        "bs" => KeyCode::Backspace,
+        "space" => KeyCode::Char(' '),
+        "f1" => KeyCode::F(1),
+        "f2" => KeyCode::F(2),
+        letter => KeyCode::Char(letter.chars().next().expect("a key name")),
+    };
+    KeyEvent::new(code, modifiers)
+}

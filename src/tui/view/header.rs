@@ -38,7 +38,7 @@ fn name(state: &State, wide: bool, room: usize) -> Row {
         }
         Model::Ready(info) => vec![(Tone::Text, shorten(&info.name, room))],
         Model::Loading | Model::Failed => {
-            let rest = if state.model == Model::Failed { "no model" } else { "loading the model" };
+            let rest = if state.model == Model::Failed { "no model" } else { "" };
             let room = room.saturating_sub(brand.len() + 2);
             vec![(Tone::Brand, brand.to_owned()), (Tone::Faint, format!("  {}", shorten(rest, room)))]
         }

@@ -54,11 +54,13 @@ pub fn draw_queue(frame: &mut Frame, state: &State, theme: Theme, area: Rect) {
 
 /// The mark that there is more below what is in sight.
 fn below(state: &State) -> Option<(Tone, String)> {
-    match state.scroll {
-        Scroll::Follow => None,
-        Scroll::At { .. } if state.new_below => Some((Tone::Active, "↓ new below · End".to_owned())),
-        Scroll::At { .. } => Some((Tone::Faint, "↓ more below · End".to_owned())),
-    }
+    let (tone, text) = match state.scroll {
+        Scroll::Follow => return None,
+        Scroll::At { .. } if state.new_below => (Tone::Active, "↓ new below"),
+        Scroll::At { .. } => (Tone::Faint, "↓ more below"),
+    };
+    let key = if state.width >= WIDE { " · End" } else { "" };
+    Some((tone, format!("{text}{key}")))
 }
 
 fn left(state: &State) -> Row {

@@ -1,0 +1,128 @@
+//! Whole screens, reviewed by eye.
+
+use insta::assert_snapshot;
+
+use super::*;
+
+const THOUGHT: &str = "~think(The sign is Italian.\\nLet me read it again, slowly.) ";
+const ANSWER: &str =
+    "~delta(The sign says **Ponte Vecchio**, 古い橋 in Japanese 👩‍👩‍👧, which is a bridge in Florence.) ";
+
+/// The same script at both sizes, as two snapshots.
+fn both(name: &str, script: &str) {
+    for (width, height) in [(80, 24), (40, 12)] {
+        let mut run = play_on(width, height, script);
+        assert_snapshot!(format!("{name}_{width}x{height}"), run.screen());
+    }
+}
+
+fn asked(rest: &str) -> String {
+    format!("~loaded What is written on the sign?<enter> ~start(1200) {rest}")
+}
+
+#[test]
+fn loading() {
+    both("loading", "~wait(2000)");
+}
+
+#[test]
+fn empty() {
+    both("empty", "~loaded");
+}
+
+#[test]
+fn device_note() {
+    both("device_note", "~note(No GPU was found, so the CPU answers.)");
+}
+
+#[test]
+fn reading_the_prompt() {
+    both("reading", &asked("~prefill(512/1200)"));
+}
+
+#[test]
+fn thinking_folded() {
+    both("thinking_folded", &asked(THOUGHT));
+}
+
+#[test]
+fn thinking_open() {
+    both("thinking_open", &asked(&format!("{THOUGHT} {ANSWER} <c-t>")));
+}
+
+#[test]
+fn streaming_with_a_queue() {
+    both("streaming_queue", &asked(&format!("{THOUGHT} {ANSWER} translate it to German<enter>")));
+}
+
+#[test]
+fn finished() {
+    both("finished", &asked(&format!("{THOUGHT} {ANSWER} ~finish")));
+}
+
+#[test]
+fn stopped() {
+    both("stopped", &asked(&format!("{ANSWER} <esc> ~cancelled")));
+}
+
+#[test]
+fn cut_off() {
+    both("cut_off", &asked(&format!("{ANSWER} ~length")));
+}
+
+#[test]
+fn cut_off_while_thinking() {
+    both("cut_off_while_thinking", &asked(&format!("{THOUGHT} ~length")));
+}
+
+#[test]
+fn failed() {
+    both(
+        "failed",
+        &asked("~failed(The prompt has 40000 tokens, the context holds 32768; /new starts a new chat)"),
+    );
+}
+
+#[test]
+fn model_failed() {
+    both("model_failed", "~nomodel(/models/qwen holds no config.json)");
+}
+
+#[test]
+fn command_list() {
+    both("command_list", "~loaded /s");
+}
+
+#[test]
+fn unknown_command() {
+    both("unknown_command", "~loaded /regne<enter>");
+}
+
+#[test]
+fn stats_and_settings() {
+    both("stats", &asked(&format!("{ANSWER} ~finish /set top_p 0.9<enter> /stats<enter>")));
+}
+
+#[test]
+fn long_draft() {
+    let lines = "1\\n2\\n3\\n4\\n5\\n6\\n7\\n8\\n9\\n10\\n11\\n12 and a long last line that has to be wrapped at any width";
+    both("long_draft", &format!("~loaded ~paste({lines})"));
+}
+
+#[test]
+fn help() {
+    both("help", "~loaded <f1>");
+}
+
+#[test]
+fn help_scrolled_to_its_end() {
+    both("help_end", "~loaded <f1> <end>");
+}
+
+#[test]
+fn smallest_and_too_small() {
+    let mut run = play_on(20, 6, &asked(ANSWER));
+    assert_snapshot!("smallest_20x6", run.screen());
+    run.play("~resize(19x6)");
+    assert_snapshot!("too_small_19x6", run.screen());
+}

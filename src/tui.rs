@@ -212,7 +212,7 @@ impl Interface {
                     self.outbox.push_back(command);
                 }
             }
-            Effect::Redraw => self.screen.forget()?,
+            Effect::Redraw => self.screen.forget(),
             Effect::Suspend => {
                 #[cfg(unix)]
                 self.screen.suspend()?;

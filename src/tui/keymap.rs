@@ -89,10 +89,10 @@ pub const BINDINGS: &[Binding] = &[
 
 /// Editing keys, for the help screen: (keys, what they do).
 pub const EDITING: &[(&str, &str)] = &[
-    ("Ctrl+A, Ctrl+E", "begin and end of the line"),
+    ("Ctrl+A, Ctrl+E", "start and end of the line"),
     ("Ctrl+Left, Ctrl+Right", "by words"),
     ("Ctrl+W", "delete a word"),
-    ("Ctrl+U, Ctrl+K", "delete to the begin, to the end of the line"),
+    ("Ctrl+U, Ctrl+K", "delete to the start, to the end of the line"),
     ("Ctrl+Y, Ctrl+_", "paste what was deleted, undo"),
 ];
 

@@ -17,6 +17,7 @@ use crossterm::terminal::{
 };
 use crossterm::{cursor, execute, queue};
 use ratatui::backend::CrosstermBackend;
+use ratatui::layout::Rect;
 use ratatui::{Frame, Terminal};
 
 static ENTERED: AtomicBool = AtomicBool::new(false);
@@ -27,6 +28,8 @@ static MOUSE_CAPTURED: AtomicBool = AtomicBool::new(false);
 pub struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
     keyboard_can_be_enhanced: bool,
+    /// What is on the screen can't be relied on.
+    forgotten: bool,
 }
 
 impl Screen {
@@ -36,7 +39,7 @@ impl Screen {
         install_panic_hook();
         take_over()?;
         match Terminal::new(CrosstermBackend::new(io::stdout())) {
-            Ok(terminal) => Ok(Self { terminal, keyboard_can_be_enhanced: false }),
+            Ok(terminal) => Ok(Self { terminal, keyboard_can_be_enhanced: false, forgotten: false }),
             Err(error) => {
                 restore();
                 Err(error)
@@ -58,16 +61,18 @@ impl Screen {
     pub fn draw(&mut self, view: impl FnOnce(&mut Frame)) -> io::Result<()> {
         // Terminals that know this mode show the frame at once; others ignore it.
         queue!(io::stdout(), BeginSynchronizedUpdate)?;
+        if std::mem::take(&mut self.forgotten) {
+            // Not `clear`, which asks the terminal for the cursor and waits: the answer goes to the input thread.
+            let size = self.terminal.size()?;
+            self.terminal.resize(Rect { x: 0, y: 0, width: size.width, height: size.height })?;
+        }
         self.terminal.draw(view)?;
         execute!(io::stdout(), EndSynchronizedUpdate)
     }
 
     /// Forgets what is on the screen, so that the next drawing draws every cell.
-    ///
-    /// # Errors
-    /// When the terminal can't be written.
-    pub fn forget(&mut self) -> io::Result<()> {
-        self.terminal.clear()
+    pub fn forget(&mut self) {
+        self.forgotten = true;
     }
 
     /// Makes the terminal tell Shift+Enter from Enter. Only for terminals that said that they can.
@@ -125,7 +130,8 @@ impl Screen {
         if mouse {
             self.capture_mouse(true)?;
         }
-        self.forget()
+        self.forget();
+        Ok(())
     }
 }
 

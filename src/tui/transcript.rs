@@ -252,6 +252,12 @@ fn wrap_answer(answer: &Answer, width: usize, thinking_open: bool, rows: &mut Ve
         wrap_text(&mark, tone, "  ", width, rows);
     }
     if let Some(figures) = figures(&answer.stats) {
+        // A narrow screen keeps the ends: how fast, how much.
+        let parts: Vec<&str> = figures.split(" · ").collect();
+        let figures = match parts[..] {
+            [speed, .., count] if figures.chars().count() + INDENT > width => format!("{speed} · {count}"),
+            _ => figures,
+        };
         wrap_text(&figures, Tone::Faint, "  ", width, rows);
     }
 }

@@ -35,11 +35,7 @@ pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
             scroll(state, rows);
             Vec::new()
         }
-        Msg::Resize { width, height } => {
-            (state.width, state.height) = (width, height);
-            state.composer.set_width(super::layout::draft_width(width, height));
-            Vec::new()
-        }
+        Msg::Resize { width, height } => resize(state, width, height),
         Msg::Session(event) => session::event(state, event),
         Msg::SessionClosed => {
             session::closed(state);
@@ -58,6 +54,15 @@ fn tick(state: &mut State, now: Duration) {
         state.dirty = true;
     }
     state.quit_armed_until.take_if(|until| *until <= now);
+}
+
+fn resize(state: &mut State, width: u16, height: u16) -> Vec<Effect> {
+    let back_again = (state.width, state.height) == (width, height);
+    (state.width, state.height) = (width, height);
+    state.composer.set_width(super::layout::draft_width(width, height));
+    // A window made smaller and at once as large as before has lost cells that a comparison of frames
+    // takes to be still there.
+    if back_again { vec![Effect::Redraw] } else { Vec::new() }
 }
 
 /// Pasted bytes are text, whatever they are: nothing in them is a key.

@@ -230,6 +230,12 @@ fn nothing_waits_for_time_when_nothing_moves() {
 }
 
 #[test]
+fn a_resize_to_the_same_size_draws_everything_again() {
+    assert_eq!(play("~resize(50x15)").effects, []);
+    assert_eq!(play("~resize(50x15) ~resize(50x15)").effects, [Effect::Redraw]);
+}
+
+#[test]
 fn other_keys_become_effects() {
     assert_eq!(play("<c-z>").effects, [Effect::Suspend]);
     assert_eq!(play("<c-l>").effects, [Effect::Redraw]);

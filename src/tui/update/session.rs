@@ -76,7 +76,7 @@ fn failed(state: &mut State, reason: &str) {
     state.model = Model::Failed;
     queue_to_draft(state);
     let text = format!(
-        "The model can't be used: {reason}\nQuit (Ctrl+D on an empty draft) and start again with a model folder that is complete."
+        "The model can't be used: {reason}\nQuit with Ctrl+D and start again with a complete model folder (--model)."
     );
     note(state, Tone::Error, text);
 }

@@ -29,7 +29,7 @@ fn draw_welcome(frame: &mut Frame, theme: Theme, area: Rect) {
         |key: &str, text: &str| vec![(Tone::Key, format!("{key:>9}")), (Tone::Faint, format!("  {text}"))];
     let hints = [
         hint("Enter", "sends your message"),
-        hint("Esc", "stops an answer and keeps it"),
+        hint("Esc", "stops and keeps an answer"),
         hint("/ or F1", "shows commands and keys"),
     ];
     let mut rows: Vec<Row> = Vec::new();

@@ -162,22 +162,18 @@ impl Composer {
 
     /// Rows that the text takes, counted no further than `limit`: pastes can be megabytes.
     pub fn n_rows(&self, limit: usize) -> usize {
+        let (caret_line, _) = self.caret();
+        let (caret_row, _) = self.caret_in_line();
         let mut rows = 0;
-        for line in self.area.lines() {
-            rows += wrap_line(line, self.width).len();
+        for (line_idx, line) in self.area.lines().iter().enumerate() {
+            let here = wrap_line(line, self.width).len();
+            // A caret behind the last column of a full row needs a row of its own.
+            rows += if line_idx == caret_line { here.max(caret_row + 1) } else { here };
             if rows >= limit {
-                break;
+                return limit;
             }
         }
-        // A caret behind the last column of the last row needs a row of its own.
-        let (row, _) = self.caret_in_line();
-        let (line, _) = self.caret();
-        if line + 1 == self.area.lines().len()
-            && row + 1 > wrap_line(&self.area.lines()[line], self.width).len()
-        {
-            rows += 1;
-        }
-        rows.min(limit)
+        rows
     }
 
     /// The rows around the caret, at most `height`.

@@ -1,6 +1,7 @@
 //! Whole screens, reviewed by eye.
 
 use insta::assert_snapshot;
+use ratatui::style::Color;
 
 use super::*;
 
@@ -117,6 +118,18 @@ fn help() {
 #[test]
 fn help_scrolled_to_its_end() {
     both("help_end", "~loaded <f1> <end>");
+}
+
+#[test]
+fn without_colours_nothing_is_coloured() {
+    let mut run = play(&format!("q<enter> ~start(5) {THOUGHT} {ANSWER} ~failed(no) /x<enter>"));
+    run.state.layout();
+    for colours in [true, false] {
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+        terminal.draw(|frame| view::draw(frame, &run.state, Theme::new(colours))).unwrap();
+        let mut cells = terminal.backend().buffer().content().iter();
+        assert_eq!(cells.any(|cell| (cell.fg, cell.bg) != (Color::Reset, Color::Reset)), colours);
+    }
 }
 
 #[test]

@@ -81,9 +81,13 @@ fn failed(state: &mut State, reason: &str) {
     note(state, Tone::Error, text);
 }
 
+fn is_active(state: &State, turn: TurnId) -> bool {
+    state.active.is_some_and(|active| active.turn == turn)
+}
+
 /// Changes an answer that is being made. Events of turns that ended or left with their chat are late.
 fn grow(state: &mut State, turn: TurnId, change: impl FnOnce(&mut Answer)) {
-    if !state.active.is_some_and(|active| active.turn == turn) {
+    if !is_active(state, turn) {
         return;
     }
     let mut context_used = state.context_used;
@@ -95,7 +99,7 @@ fn grow(state: &mut State, turn: TurnId, change: impl FnOnce(&mut Answer)) {
 }
 
 fn end(state: &mut State, turn: TurnId, ending: Ending, stats: Option<TurnStats>) -> Vec<Effect> {
-    if !state.active.is_some_and(|active| active.turn == turn) {
+    if !is_active(state, turn) {
         return Vec::new();
     }
     let did_fail = matches!(ending, Ending::Failed(_));

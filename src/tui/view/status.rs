@@ -39,8 +39,11 @@ pub fn draw_queue(frame: &mut Frame, state: &State, theme: Theme, area: Rect) {
     let hint = if state.composer.is_empty() && area.width >= WIDE { "Up edits it" } else { "" };
     let head = format!(" queue {}: ", state.queue.len());
     let room = usize::from(area.width).saturating_sub(display_width(&head) + display_width(hint) + 4);
-    let text = crate::sanitize::clean(last).replace(['\n', '\t'], " ");
-    let text = format!("\"{}\"", shorten(&text, room));
+    // A queued message may be megabytes long; a row shows its beginning.
+    let beginning: String = last.chars().take(room).collect();
+    let cut = if beginning.len() < last.len() { "…" } else { "" };
+    let text = beginning.replace(['\n', '\t'], " ");
+    let text = format!("\"{}\"", shorten(&format!("{text}{cut}"), room));
     let gap = (usize::from(area.width))
         .saturating_sub(display_width(&head) + display_width(&text) + hint.len() + 1);
     let row = vec![

@@ -20,6 +20,7 @@ pub struct Terminal {
     _slave: Box<dyn SlavePty + Send>,
     writer: Arc<Mutex<Box<dyn Write + Send>>>,
     output: Arc<Output>,
+    modes_before: String,
 }
 
 struct Output {
@@ -51,8 +52,9 @@ impl Terminal {
         let reader = pair.master.try_clone_reader().unwrap();
         let (reader_output, reader_writer) = (Arc::clone(&output), Arc::clone(&writer));
         thread::spawn(move || watch(reader, &reader_output, &reader_writer));
+        let modes_before = modes(&*pair.master);
         let child = pair.slave.spawn_command(command).unwrap();
-        Self { child, master: pair.master, _slave: pair.slave, writer, output }
+        Self { child, master: pair.master, _slave: pair.slave, writer, output, modes_before }
     }
 
     /// Types bytes as a terminal sends them: `\r` is Enter, `\x1b` Esc, `\x04` Ctrl+D.
@@ -113,13 +115,13 @@ impl Terminal {
         self.seen().emulator.screen().contents()
     }
 
-    /// What `tcgetattr` says: echo, line mode, signals and the rest, to be compared.
-    pub fn modes(&self) -> String {
-        format!("{:?}", self.master.get_termios().expect("a terminal has modes"))
+    /// The program reads keys as they are pressed, unseen.
+    pub fn is_raw(&self) -> bool {
+        modes(&*self.master) != self.modes_before
     }
 
     /// Nothing that the program switched on is left on.
-    pub fn assert_given_back(&self, modes_before: &str) {
+    pub fn assert_given_back(&self) {
         for undone in ["\x1b[?1049l", "\x1b[?25h", "\x1b[?2004l"] {
             self.wait_for_bytes(undone);
         }
@@ -130,7 +132,7 @@ impl Terminal {
         assert!(!screen.bracketed_paste(), "bracketed paste is on");
         assert_eq!(screen.mouse_protocol_mode(), vt100::MouseProtocolMode::None);
         drop(seen);
-        assert_eq!(self.modes(), modes_before);
+        assert_eq!(modes(&*self.master), self.modes_before);
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -160,6 +162,11 @@ fn watch(mut reader: Box<dyn Read + Send>, output: &Output, writer: &Mutex<Box<d
         drop(seen);
         output.grew.notify_all();
     }
+}
+
+/// What `tcgetattr` says: echo, line mode, signals and the rest, to be compared.
+fn modes(master: &dyn MasterPty) -> String {
+    format!("{:?}", master.get_termios().expect("a terminal has modes"))
 }
 
 fn contains(bytes: &[u8], wanted: &str) -> bool {

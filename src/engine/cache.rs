@@ -143,7 +143,7 @@ pub struct Kv {
 }
 
 impl Kv {
-    fn new(config: &ModelConfig, device: &OpenDevice) -> Self {
+    pub(super) fn new(config: &ModelConfig, device: &OpenDevice) -> Self {
         let shape = [config.num_key_value_heads, KV_BLOCK, config.head_dim];
         let zeros = || Tensor::zeros(shape, &device.tensors);
         Self { tensors: Some((zeros(), zeros())), len: 0 }

@@ -317,7 +317,7 @@ fn rope(keys: &Keys, head_dim: usize) -> Result<RopeConfig, String> {
     let empty = Map::new();
     let nested = |key| keys.get(key).and_then(Value::as_object).unwrap_or(&empty);
     let (new, old) = (nested("rope_parameters"), nested("rope_scaling"));
-    let find = |key| new.get(key).or_else(|| old.get(key)).or_else(|| keys.get(key)).filter(|v| !v.is_null());
+    let find = |key: &str| new.get(key).or_else(|| old.get(key)).or_else(|| keys.get(key)).filter(|v| !v.is_null());
     let number = |key: &str, default: f64| match find(key) {
         None => Ok(default),
         Some(value) => value.as_f64().ok_or_else(|| format!("{key} is {value}, expected a number")),

@@ -375,7 +375,7 @@ fn tag(
 /// `DeviceFailed`: GPU errors are asynchronous and surface here.
 pub fn read<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>, EngineError> {
     let data = tensor.try_into_data().map_err(|e| EngineError::DeviceFailed(format!("{e:?}")))?;
-    data.to_vec().map_err(|e| EngineError::DeviceFailed(format!("{e:?}")))
+    data.try_to_vec().map_err(|e| EngineError::DeviceFailed(format!("{e:?}")))
 }
 
 /// Ids that end an answer: those of generation_config.json, else of config.json and the family's two.

@@ -200,3 +200,6 @@ impl Loader<'_> {
         RmsNorm::zero_centred(self, name, config.hidden_size, config.rms_norm_eps)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -84,7 +84,7 @@ fn linear_on_the_gpu_equals_its_definition() {
             let weight = Weight { format, shape: vec![rows, columns], data: bytes.into() };
             let linear = Linear::new(weight, &device);
             let x = Tensor::<1>::from_floats(x.as_slice(), &device.tensors).reshape([t, columns]);
-            let got: Vec<f32> = linear.forward(x).into_data().to_vec().unwrap();
+            let got: Vec<f32> = linear.forward(x).into_data().try_to_vec().unwrap();
             assert_close(&got, &expected, tolerance(columns), &format!("{format:?} {t}x{columns}x{rows}"));
         }
     }
@@ -111,7 +111,7 @@ fn substitution_solves_the_system_on_both_devices() {
                 Tensor::<1>::from_floats(v, &device.tensors).reshape(shape)
             };
             let x = solve::solve_unit_lower(tensor(&a, [b, n, n]), tensor(&rhs, [b, n, m]));
-            let got: Vec<f32> = x.into_data().to_vec().unwrap();
+            let got: Vec<f32> = x.into_data().try_to_vec().unwrap();
             assert_close(&got, &expected, 2e-5, &format!("{b} systems of {n}x{m} on {}", device.name));
         }
     }

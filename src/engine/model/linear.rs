@@ -1,8 +1,7 @@
 //! A linear layer without bias, its weight in the checkpoint's own format.
 
 use burn::backend::Dispatch;
-use burn::tensor::{Bytes, DType, Int, Tensor, TensorData};
-use cubecl::prelude::AllocationProperty;
+use burn::tensor::{AllocationProperty, Bytes, DType, Int, Tensor, TensorData};
 
 use super::super::device::OpenDevice;
 use super::super::kernels::Kernels;

@@ -67,7 +67,7 @@ fn damaged_and_hostile_files_are_refused() {
 fn an_index_cannot_point_outside_its_folder() {
     let dir = tempfile::tempdir().unwrap();
     let index = dir.path().join("model.safetensors.index.json");
-    let mut refused = |map: &str| {
+    let refused = |map: &str| {
         fs::write(&index, format!(r#"{{"weight_map":{map}}}"#)).unwrap();
         Checkpoint::open(dir.path()).err().expect("the index is refused").to_string()
     };

@@ -13,7 +13,9 @@ pub enum ModelFileError {
     Missing { path: PathBuf },
     #[error("cannot read {path}: {reason}")]
     Read { path: PathBuf, reason: io::Error },
-    #[error("{path} is larger than {limit_bytes} bytes, which no model of this family needs; download it again")]
+    #[error(
+        "{path} is larger than {limit_bytes} bytes, which no model of this family needs; download it again"
+    )]
     TooLarge { path: PathBuf, limit_bytes: u64 },
     #[error("{path} is not valid UTF-8 text; download it again")]
     NotText { path: PathBuf },

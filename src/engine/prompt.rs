@@ -141,7 +141,9 @@ fn find_template(dir: &Path) -> Result<String, PromptError> {
     }
     for name in ["chat_template.json", "tokenizer_config.json"] {
         let path = dir.join(name);
-        let Some(text) = model_file::read_text_if_present(&path, TOKENIZER_CONFIG_LIMIT_BYTES)? else { continue };
+        let Some(text) = model_file::read_text_if_present(&path, TOKENIZER_CONFIG_LIMIT_BYTES)? else {
+            continue;
+        };
         let holder: TemplateHolder = serde_json::from_str(&text)
             .map_err(|e| PromptError::Invalid { path: path.clone(), reason: e.to_string() })?;
         let source = match holder.chat_template {
@@ -187,7 +189,11 @@ fn sha256_hex(text: &str) -> String {
 ///
 /// `protect` is applied to every text a person or the model wrote. Neighbouring text parts are joined
 /// first, because the template would join them: a literal cut in two must not come together there.
-pub fn chat_input(messages: &[Message], thinking: Option<bool>, protect: impl Fn(&str) -> String) -> RenderInput {
+pub fn chat_input(
+    messages: &[Message],
+    thinking: Option<bool>,
+    protect: impl Fn(&str) -> String,
+) -> RenderInput {
     let messages = messages.iter().map(|message| message_json(message, &protect)).collect();
     let mut extra = Map::new();
     if let Some(thinking) = thinking {

@@ -13,13 +13,15 @@ mod params;
 mod rng;
 
 pub use params::{GenerationConfig, Mode, SamplingParams};
-pub use rng::Rng;
+use rng::Rng;
 
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SamplerError {
     #[error("{name} must be {wanted}, not {got}")]
     Param { name: &'static str, wanted: &'static str, got: f32 },
-    #[error("the model computed a value that is not a number (token {token}); the weights may be damaged, or the device is at fault")]
+    #[error(
+        "the model computed a value that is not a number (token {token}); the weights may be damaged, or the device is at fault"
+    )]
     NotANumber { token: usize },
     #[error("the model ruled out every token; the weights may be damaged, or the device is at fault")]
     NothingToChoose,
@@ -50,7 +52,13 @@ pub struct Sampler {
 
 impl Sampler {
     pub fn new(params: SamplingParams, seed: u64) -> Self {
-        Self { params, rng: Rng::new(seed), counts: HashMap::new(), logits: Vec::new(), candidates: Vec::new() }
+        Self {
+            params,
+            rng: Rng::new(seed),
+            counts: HashMap::new(),
+            logits: Vec::new(),
+            candidates: Vec::new(),
+        }
     }
 
     /// Notes a token that became part of the answer, sampled or forced.

@@ -39,7 +39,9 @@ pub enum TokenizerError {
     File(#[from] ModelFileError),
     #[error("{path} is not a valid tokenizer: {reason}; download it again")]
     Invalid { path: PathBuf, reason: String },
-    #[error("{path} describes a tokenizer that is not byte-level BPE; only Qwen3.5-family models are supported")]
+    #[error(
+        "{path} describes a tokenizer that is not byte-level BPE; only Qwen3.5-family models are supported"
+    )]
     NotByteLevel { path: PathBuf },
     #[error(
         "tokenizer_config.json gives {content} the id {expected}, tokenizer.json leaves it {got}; \
@@ -88,7 +90,8 @@ impl Tokenizer {
         }
 
         let literals: Vec<String> = inner.get_added_vocabulary().get_vocab().keys().cloned().collect();
-        let mut literal_starts: Vec<char> = literals.iter().filter_map(|literal| literal.chars().next()).collect();
+        let mut literal_starts: Vec<char> =
+            literals.iter().filter_map(|literal| literal.chars().next()).collect();
         literal_starts.sort_unstable();
         literal_starts.dedup();
         let token_bytes = TokenBytes::new(&inner).map_err(invalid)?;
@@ -224,9 +227,15 @@ impl AddedTokenEntry {
 }
 
 /// Some repositories list 26 added tokens in `tokenizer.json` and the last 7 only here.
-fn add_missing_tokens(inner: &mut tokenizers::Tokenizer, config: TokenizerConfig) -> Result<(), TokenizerError> {
-    let mut entries: Vec<(u32, AddedTokenEntry)> =
-        config.added_tokens_decoder.into_iter().filter_map(|(id, entry)| Some((id.parse().ok()?, entry))).collect();
+fn add_missing_tokens(
+    inner: &mut tokenizers::Tokenizer,
+    config: TokenizerConfig,
+) -> Result<(), TokenizerError> {
+    let mut entries: Vec<(u32, AddedTokenEntry)> = config
+        .added_tokens_decoder
+        .into_iter()
+        .filter_map(|(id, entry)| Some((id.parse().ok()?, entry)))
+        .collect();
     entries.sort_unstable_by_key(|(id, _)| *id);
     for (expected, entry) in entries {
         let content = entry.content.clone();
@@ -234,9 +243,13 @@ fn add_missing_tokens(inner: &mut tokenizers::Tokenizer, config: TokenizerConfig
             continue;
         }
         // New tokens get the next free id, so one that belongs elsewhere shows up as a wrong id.
-        inner.add_tokens([entry.into_token()]).map_err(|e| TokenizerError::Encode { reason: e.to_string() })?;
+        inner
+            .add_tokens([entry.into_token()])
+            .map_err(|e| TokenizerError::Encode { reason: e.to_string() })?;
         match inner.token_to_id(&content) {
-            Some(got) if got != expected => return Err(TokenizerError::AddedToken { content, expected, got }),
+            Some(got) if got != expected => {
+                return Err(TokenizerError::AddedToken { content, expected, got });
+            }
             _ => {}
         }
     }

@@ -1,1 +1,2 @@
-
+mod template_child;
+mod text_golden;

@@ -2,7 +2,7 @@
 //! the Python behaviour that templates lean on (`prompt/python.rs`).
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, ValueKind, from_args};
+use minijinja::value::{Kwargs, Serde, ValueKind, from_args};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,9 @@ pub(super) enum RenderError {
 /// `Raised` with the template's own words, `Failed` with the engine's.
 pub(super) fn render(source: &str, context: &serde_json::Value) -> Result<String, RenderError> {
     environment()
-        .and_then(|env| env.template_from_named_str("chat_template", source)?.render(context))
+        .and_then(|env| {
+            env.template_from_named_str("chat_template", source)?.render(Value::from(Serde(context)))
+        })
         .map_err(|error| explain(&error))
 }
 
@@ -91,8 +93,9 @@ fn tojson(value: &Value, options: Kwargs) -> Result<String, Error> {
         ensure_ascii: options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
     };
     options.assert_all_used()?;
-    let json = serde_json::to_value(value)
-        .map_err(|e| Error::new(ErrorKind::BadSerialization, "tojson of a value without JSON form").with_source(e))?;
+    let json = serde_json::to_value(value).map_err(|e| {
+        Error::new(ErrorKind::BadSerialization, "tojson of a value without JSON form").with_source(e)
+    })?;
     Ok(style.dumps(&json))
 }
 

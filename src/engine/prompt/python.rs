@@ -108,7 +108,9 @@ impl JsonStyle {
             }
             serde_json::Value::String(text) => self.write_text(text, out),
             serde_json::Value::Array(items) => {
-                self.write_list('[', ']', items.iter(), depth, out, |item, out| self.write(item, depth + 1, out));
+                self.write_list('[', ']', items.iter(), depth, out, |item, out| {
+                    self.write(item, depth + 1, out)
+                });
             }
             serde_json::Value::Object(map) => {
                 let mut entries: Vec<_> = map.iter().collect();

@@ -90,7 +90,11 @@ impl SamplingParams {
     ///
     /// # Errors
     /// `Param` if a wish makes no sense, such as a negative temperature.
-    pub fn resolve(options: &SamplingOptions, config: &GenerationConfig, mode: Mode) -> Result<Self, SamplerError> {
+    pub fn resolve(
+        options: &SamplingOptions,
+        config: &GenerationConfig,
+        mode: Mode,
+    ) -> Result<Self, SamplerError> {
         check(options)?;
         let recommended = recommendation(mode);
         let base = match mode.thinking == mode.thinks_by_default {

@@ -9,8 +9,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use loquat::engine::prompt::{ChatTemplate, PromptError, RenderInput};
-use loquat::engine::tokenizer::Tokenizer;
+use loquat::chat::{Message, Role};
+use loquat::engine::prompt::{ChatTemplate, PromptError, RenderInput, chat_input};
+use loquat::engine::tokenizer::{SENTINEL, Tokenizer};
 use serde_json::Value;
 
 fn golden(name: &str) -> PathBuf {
@@ -26,6 +27,7 @@ fn tiny_tokenizer() -> Tokenizer {
 }
 
 /// The real tokenizer, from `LOQUAT_FULL_TOKENIZER` or where `.ci/run` puts it.
+#[allow(clippy::print_stderr)] // A skipped check must be seen.
 fn full_tokenizer() -> Option<Tokenizer> {
     let path = match std::env::var_os("LOQUAT_FULL_TOKENIZER") {
         Some(path) => PathBuf::from(path),
@@ -126,6 +128,27 @@ fn conversations_render_as_golden_in_the_child_process() {
             Ok(text) => assert_eq!(text, expected["text"].as_str().unwrap(), "{name}"),
             Err(error) => assert_eq!(error.to_string(), expected["error"].as_str().unwrap(), "{name}"),
         }
+    }
+}
+
+/// The whole way from a message to ids: only the template's own tags become tokens.
+#[test]
+fn special_text_typed_by_a_person_stays_text() {
+    let tokenizer = tiny_tokenizer();
+    let case = &golden_json("text/chat.json")["special_text_in_user"];
+    let typed = case["messages"][0]["content"].as_str().unwrap();
+    let messages = [Message::text(Role::User, typed)];
+    let input = chat_input(&messages, None, |text| tokenizer.protect(text).into_owned());
+    for (template_name, expected) in case["render"].as_object().unwrap() {
+        let prompt = template(template_name).render(&input).unwrap();
+        assert_eq!(prompt.replace(SENTINEL, ""), expected["text"].as_str().unwrap());
+        let ids = tokenizer.encode(&prompt).unwrap();
+        let count = |name| ids.iter().filter(|&&id| Some(id) == tokenizer.token_id(name)).count();
+        assert_eq!(
+            [count("<|im_start|>"), count("<|im_end|>"), count("<think>"), count("<|image_pad|>")],
+            [2, 1, 1, 0]
+        );
+        assert!(tokenizer.decode(&ids).contains(typed));
     }
 }
 

@@ -1,4 +1,5 @@
 use std::fs;
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -9,8 +10,9 @@ fn tiny_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/dense-a/model")
 }
 
-fn tiny() -> Tokenizer {
-    Tokenizer::open(&tiny_dir()).unwrap()
+fn tiny() -> &'static Tokenizer {
+    static TINY: LazyLock<Tokenizer> = LazyLock::new(|| Tokenizer::open(&tiny_dir()).unwrap());
+    &TINY
 }
 
 fn tiny_json(name: &str) -> Value {
@@ -27,10 +29,13 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 /// The same BPE without any added tokens.
-fn without_added_tokens() -> Tokenizer {
-    let mut json = tiny_json("tokenizer.json");
-    json["added_tokens"] = json!([]);
-    Tokenizer::open(folder(&[("tokenizer.json", &json.to_string())]).path()).unwrap()
+fn without_added_tokens() -> &'static Tokenizer {
+    static PLAIN: LazyLock<Tokenizer> = LazyLock::new(|| {
+        let mut json = tiny_json("tokenizer.json");
+        json["added_tokens"] = json!([]);
+        Tokenizer::open(folder(&[("tokenizer.json", &json.to_string())]).path()).unwrap()
+    });
+    &PLAIN
 }
 
 #[test]

@@ -94,7 +94,8 @@ impl ModelConfig {
             Ok(_) => {}
         }
         let path = dir.join("config.json");
-        let json = read_json(&path, MAX_CONFIG_BYTES)?.ok_or_else(|| ConfigError::NoConfig(dir.to_owned()))?;
+        let json =
+            read_json(&path, MAX_CONFIG_BYTES)?.ok_or_else(|| ConfigError::NoConfig(dir.to_owned()))?;
         Self::from_json(&json).map_err(|error| match error {
             ParseError::Invalid(why) => ConfigError::Invalid { path, why },
             ParseError::Config(error) => error,
@@ -150,7 +151,12 @@ impl ModelConfig {
     /// The relations between values that the model code relies on.
     fn check(&self) -> Result<(), String> {
         let groups = [
-            ("num_attention_heads", self.num_attention_heads, "num_key_value_heads", self.num_key_value_heads),
+            (
+                "num_attention_heads",
+                self.num_attention_heads,
+                "num_key_value_heads",
+                self.num_key_value_heads,
+            ),
             (
                 "linear_num_value_heads",
                 self.linear_num_value_heads,
@@ -317,7 +323,8 @@ fn rope(keys: &Keys, head_dim: usize) -> Result<RopeConfig, String> {
     let empty = Map::new();
     let nested = |key| keys.get(key).and_then(Value::as_object).unwrap_or(&empty);
     let (new, old) = (nested("rope_parameters"), nested("rope_scaling"));
-    let find = |key: &str| new.get(key).or_else(|| old.get(key)).or_else(|| keys.get(key)).filter(|v| !v.is_null());
+    let find =
+        |key: &str| new.get(key).or_else(|| old.get(key)).or_else(|| keys.get(key)).filter(|v| !v.is_null());
     let number = |key: &str, default: f64| match find(key) {
         None => Ok(default),
         Some(value) => value.as_f64().ok_or_else(|| format!("{key} is {value}, expected a number")),

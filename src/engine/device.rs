@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::str::FromStr;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
+use burn::backend::DispatchDevice;
 use burn::tensor::wgpu::wgpu::DeviceType as AdapterType;
 use burn::tensor::{Device, DeviceKind, DeviceType};
-use burn::backend::DispatchDevice;
 use cubecl::wgpu::WgpuDeviceKind;
 
 /// What `--device` asks for.

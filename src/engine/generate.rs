@@ -24,7 +24,7 @@ use crate::msg::{ErrorCode, Finish, ModelInfo, TurnOptions, TurnStats};
 
 /// Prompt tokens per forward pass: long enough for blocked multiplications, short enough that a cancelled
 /// prompt stops within about a second on a slow CPU.
-const PREFILL_CHUNK: usize = 256;
+pub const PREFILL_CHUNK: usize = 256;
 /// Context unless told otherwise: larger ones cost memory that most conversations never use.
 pub const DEFAULT_CONTEXT_TOKENS: usize = 32_768;
 /// Longest answer unless told otherwise. A model that runs in circles stops here, visibly.
@@ -131,7 +131,10 @@ impl Engine {
         let config = ModelConfig::open(dir)?;
         let tokenizer = Tokenizer::open(dir)?;
         if tokenizer.vocab_size() > config.vocab_size {
-            return Err(EngineError::Vocabulary { tokenizer: tokenizer.vocab_size(), model: config.vocab_size });
+            return Err(EngineError::Vocabulary {
+                tokenizer: tokenizer.vocab_size(),
+                model: config.vocab_size,
+            });
         }
         let template = ChatTemplate::open(dir)?;
         let generation_config = GenerationConfig::open(dir)?;
@@ -283,6 +286,14 @@ impl Engine {
             params: SamplingParams::resolve(&options.sampling, &self.generation_config, mode)?,
             seed: options.sampling.seed.unwrap_or_else(fresh_seed),
         })
+    }
+
+    /// The token ids of a conversation, as [`Self::answer`] reads them.
+    ///
+    /// # Errors
+    /// As [`Self::answer`].
+    pub fn prompt_ids(&self, messages: &[Message], options: &TurnOptions) -> Result<Vec<u32>, EngineError> {
+        Ok(self.prompt(messages, options)?.ids)
     }
 
     /// Refuses ids that the model has no row for.

@@ -123,7 +123,12 @@ impl Model {
     ///
     /// # Panics
     /// If an id is not below `vocab_size` or `ids` is empty; the caller checks its input.
-    pub fn forward(&self, ids: &[u32], cache: &mut Cache, mut taps: Option<&mut Vec<Tensor<2>>>) -> Tensor<2> {
+    pub fn forward(
+        &self,
+        ids: &[u32],
+        cache: &mut Cache,
+        mut taps: Option<&mut Vec<Tensor<2>>>,
+    ) -> Tensor<2> {
         let start = cache.len();
         let positions = Positions::text(start, ids.len());
         let step = Step {

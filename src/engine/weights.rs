@@ -24,7 +24,9 @@ const MAX_INDEX_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum WeightsError {
-    #[error("{0} holds no model.safetensors (or model.safetensors.index.json); the download may be incomplete")]
+    #[error(
+        "{0} holds no model.safetensors (or model.safetensors.index.json); the download may be incomplete"
+    )]
     NoWeights(PathBuf),
     #[error("{shard} is named by {index} but missing; the download may be incomplete")]
     MissingShard { shard: String, index: PathBuf },
@@ -299,9 +301,7 @@ fn indexed_shards(dir: &Path, index: &Path, json: &Value) -> Result<Vec<PathBuf>
     names.dedup();
     let missing = names.iter().find(|name| !dir.join(name).exists());
     match missing {
-        Some(name) => {
-            Err(WeightsError::MissingShard { shard: (*name).to_owned(), index: index.to_owned() })
-        }
+        Some(name) => Err(WeightsError::MissingShard { shard: (*name).to_owned(), index: index.to_owned() }),
         None => Ok(names.into_iter().map(|name| dir.join(name)).collect()),
     }
 }

@@ -72,7 +72,11 @@ fn run(load: &LoadOptions, jobs: &Receiver<Job>, mut emit: impl FnMut(Event) -> 
     }
 }
 
-fn answer(engine: &mut Engine, job: &Job, emit: &mut impl FnMut(Event) -> bool) -> Result<Event, EngineError> {
+fn answer(
+    engine: &mut Engine,
+    job: &Job,
+    emit: &mut impl FnMut(Event) -> bool,
+) -> Result<Event, EngineError> {
     let turn = job.turn;
     let mut progress = |progress: Progress| {
         emit(match progress {

@@ -26,8 +26,7 @@ fn with(key: &str, value: Value) -> Value {
 #[test]
 fn the_interval_puts_full_attention_on_every_fourth_layer() {
     let config = parse(small()).unwrap();
-    let full: Vec<usize> =
-        (0..24).filter(|i| config.layer_types[*i] == LayerType::FullAttention).collect();
+    let full: Vec<usize> = (0..24).filter(|i| config.layer_types[*i] == LayerType::FullAttention).collect();
     assert_eq!(full, [3, 7, 11, 15, 19, 23]);
     assert_eq!((config.conv_dim(), config.rope.rotary_dim), (6144, 64));
     assert_eq!(config.rope.mrope_section, [11, 11, 10]);

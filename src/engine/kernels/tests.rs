@@ -29,8 +29,16 @@ fn stored(values: &[f32], format: WeightFormat) -> Vec<u8> {
 const FORMATS: [WeightFormat; 3] = [WeightFormat::Bf16, WeightFormat::F16, WeightFormat::F32];
 
 /// Tiny, odd, not a multiple of any block, and the widths of real layers.
-const SHAPES: [(usize, usize, usize); 8] =
-    [(1, 1, 1), (1, 3, 5), (2, 7, 33), (1, 130, 65), (5, 17, 48), (4, 96, 100), (9, 200, 1024), (3, 70, 3584)];
+const SHAPES: [(usize, usize, usize); 8] = [
+    (1, 1, 1),
+    (1, 3, 5),
+    (2, 7, 33),
+    (1, 130, 65),
+    (5, 17, 48),
+    (4, 96, 100),
+    (9, 200, 1024),
+    (3, 70, 3584),
+];
 
 /// Rounding of an f32 sum of `columns` products, each at most 1: about the square root of the count in units
 /// of the last place, with a factor of 8 for the unlucky.
@@ -67,7 +75,12 @@ fn every_instruction_set_gives_the_same_dot_product() {
             let row = stored(&noise(4, columns), format);
             let expected = linear::linear_scalar(&x, &row, format, 1, columns)[0];
             for (name, dot) in linear::all_dots(format) {
-                assert_close(&[dot(&row, &x)], &[expected], tolerance(columns), &format!("{name} {format:?}"));
+                assert_close(
+                    &[dot(&row, &x)],
+                    &[expected],
+                    tolerance(columns),
+                    &format!("{name} {format:?}"),
+                );
             }
         }
     }
@@ -75,7 +88,8 @@ fn every_instruction_set_gives_the_same_dot_product() {
 
 #[test]
 fn linear_on_the_gpu_equals_its_definition() {
-    let device = open_device(DeviceChoice::Gpu(None)).expect("a Vulkan driver; .ci/run installs a software one");
+    let device =
+        open_device(DeviceChoice::Gpu(None)).expect("a Vulkan driver; .ci/run installs a software one");
     for format in FORMATS {
         for (t, rows, columns) in SHAPES {
             let x = noise(1, t * columns);
@@ -107,9 +121,8 @@ fn substitution_solves_the_system_on_both_devices() {
             rhs[(s * n + i) * m + c] = (x(i) + below) as f32;
         }
         for device in [&cpu, &gpu] {
-            let tensor = |v: &[f32], shape: [usize; 3]| {
-                Tensor::<1>::from_floats(v, &device.tensors).reshape(shape)
-            };
+            let tensor =
+                |v: &[f32], shape: [usize; 3]| Tensor::<1>::from_floats(v, &device.tensors).reshape(shape);
             let x = solve::solve_unit_lower(tensor(&a, [b, n, n]), tensor(&rhs, [b, n, m]));
             let got: Vec<f32> = x.into_data().try_to_vec().unwrap();
             assert_close(&got, &expected, 2e-5, &format!("{b} systems of {n}x{m} on {}", device.name));

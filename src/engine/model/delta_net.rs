@@ -113,10 +113,11 @@ impl DeltaNet {
         // Value head h reads key head h / r: each key head is repeated r times in a row.
         let repeat = |x: Tensor<3>| match value_heads / key_heads {
             1 => x,
-            r => x
-                .reshape([key_heads, 1, t, d_k])
-                .expand([key_heads, r, t, d_k])
-                .reshape([value_heads, t, d_k]),
+            r => x.reshape([key_heads, 1, t, d_k]).expand([key_heads, r, t, d_k]).reshape([
+                value_heads,
+                t,
+                d_k,
+            ]),
         };
         let dt = self.in_proj_a.forward(x.clone()) + self.dt_bias.clone();
         let g = softplus(dt) * self.decay_rate.clone();
@@ -138,7 +139,8 @@ impl DeltaNet {
         let window = Tensor::cat(vec![state.conv.clone(), mixed], 0);
         // A view would keep the whole window alive between the calls.
         state.conv = window.clone().narrow(0, t, before).mul_scalar(1.0);
-        let shifted = self.conv1d.iter().enumerate().map(|(j, tap)| window.clone().narrow(0, j, t) * tap.clone());
+        let shifted =
+            self.conv1d.iter().enumerate().map(|(j, tap)| window.clone().narrow(0, j, t) * tap.clone());
         let sum = shifted.reduce(|sum, term| sum + term).expect("the kernel has at least two taps");
         silu(sum)
     }

@@ -50,7 +50,8 @@ impl Rope {
         let n_tokens = positions.0[0].len();
         let angles: Vec<f32> = (0..n_tokens)
             .flat_map(|token| {
-                let angle = move |(inv_freq, axis): (&f32, &usize)| positions.0[*axis][token] as f32 * inv_freq;
+                let angle =
+                    move |(inv_freq, axis): (&f32, &usize)| positions.0[*axis][token] as f32 * inv_freq;
                 self.inv_freq.iter().zip(&self.axes).map(angle)
             })
             .collect();
@@ -69,10 +70,8 @@ pub fn rotate(x: Tensor<3>, rotation: &Rotation) -> Tensor<3> {
     let first = x.clone().narrow(2, 0, half);
     let second = x.clone().narrow(2, half, half);
     let (cos, sin) = (rotation.cos.clone(), rotation.sin.clone());
-    let mut parts = vec![
-        first.clone() * cos.clone() - second.clone() * sin.clone(),
-        second * cos + first * sin,
-    ];
+    let mut parts =
+        vec![first.clone() * cos.clone() - second.clone() * sin.clone(), second * cos + first * sin];
     if 2 * half < head_dim {
         parts.push(x.narrow(2, 2 * half, head_dim - 2 * half));
     }

@@ -41,7 +41,8 @@ impl Case {
         let config = ModelConfig::open(&dir).unwrap();
         let checkpoint = Checkpoint::open(&dir).unwrap();
         let model = Model::load(config, &checkpoint, &dir, device).unwrap();
-        let meta: Value = serde_json::from_slice(&fs::read(golden(name, "golden/meta.json")).unwrap()).unwrap();
+        let meta: Value =
+            serde_json::from_slice(&fs::read(golden(name, "golden/meta.json")).unwrap()).unwrap();
         Self { name, model, tolerance: meta["tolerance"].clone(), meta }
     }
 
@@ -77,7 +78,11 @@ impl Case {
     fn assert_close(&self, got: Vec<f32>, expected: &[f64], tolerance: f32, what: &str) {
         assert_eq!(got.len(), expected.len(), "{}: {what}", self.name);
         let worst = got.iter().zip(expected).map(|(g, e)| (f64::from(*g) - e).abs()).fold(0.0, f64::max);
-        assert!(worst <= f64::from(tolerance), "{}: {what} is off by {worst}, allowed {tolerance}", self.name);
+        assert!(
+            worst <= f64::from(tolerance),
+            "{}: {what} is off by {worst}, allowed {tolerance}",
+            self.name
+        );
     }
 }
 

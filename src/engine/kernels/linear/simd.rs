@@ -171,7 +171,11 @@ mod x86 {
                 let at = i + lane * 16;
                 // SAFETY: `at + 16 <= n`, since `i + BLOCK_512 <= n`.
                 *sum = unsafe {
-                    _mm512_fmadd_ps(load_avx512::<FORMAT>(w.add(at * bytes)), _mm512_loadu_ps(x.add(at)), *sum)
+                    _mm512_fmadd_ps(
+                        load_avx512::<FORMAT>(w.add(at * bytes)),
+                        _mm512_loadu_ps(x.add(at)),
+                        *sum,
+                    )
                 };
             }
             i += BLOCK_512;

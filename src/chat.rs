@@ -1,6 +1,7 @@
 //! A conversation as plain data. Knows nothing of files, models or terminals.
 
 pub mod message;
+pub mod openai;
 pub mod splitter;
 
 pub use message::{Channel, Message, Part, Role};

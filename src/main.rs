@@ -1,1 +1,108 @@
-fn main() {}
+//! The program: parse, dispatch, exit code.
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+
+use clap::Parser;
+use color_eyre::eyre::WrapErr;
+
+use loquat::batch::{self, Outcome, run, tell};
+use loquat::cli::{BatchArgs, Cli, CliCommand, DevCommand, RunArgs};
+use loquat::engine::prompt::child;
+use loquat::session::{self, Session};
+use loquat::settings::Settings;
+use loquat::{dev, tui};
+
+fn main() -> ExitCode {
+    // First of all, before anything is set up: a child that renders a template needs nothing else.
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == child::ARGUMENT) {
+        return child::main();
+    }
+    let cli = Cli::parse();
+    match dispatch(cli) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            tell(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
+    let interactive = io::stdin().is_terminal() && io::stdout().is_terminal();
+    let settings = match Settings::new(cli.model, cli.turn) {
+        Ok(settings) => settings,
+        Err(error) => {
+            tell(&error.to_string());
+            return Ok(Outcome::NoModel.exit_code());
+        }
+    };
+    match cli.command {
+        Some(CliCommand::Dev(command)) => Ok(run_dev(&settings, command).exit_code()),
+        Some(CliCommand::Batch(args)) => {
+            with_session(&settings, async |session| batch(session, &settings, &args).await)
+        }
+        Some(CliCommand::Run(args)) => one_shot(&settings, args),
+        None if !interactive => one_shot(&settings, RunArgs::default()),
+        Some(CliCommand::Chat) if !interactive => {
+            tell("a chat needs a terminal; use `loquat run` or `loquat batch` in scripts");
+            Ok(Outcome::Usage.exit_code())
+        }
+        None | Some(CliCommand::Chat) => {
+            let tui_settings =
+                tui::TuiSettings { defaults: settings.turn.clone(), system: settings.system.clone() };
+            with_session(&settings, async |session| Ok(tui::run(session, tui_settings).await?.code()))
+        }
+    }
+}
+
+fn one_shot(settings: &Settings, mut args: RunArgs) -> color_eyre::Result<u8> {
+    match run::read_prompt(args.prompt.take()) {
+        Ok(prompt) => with_session(settings, async |session| {
+            run::run(session, settings, &args, &prompt)
+                .await
+                .map(Outcome::exit_code)
+                .wrap_err("cannot write the answer")
+        }),
+        Err(why) => {
+            tell(&why);
+            Ok(Outcome::Usage.exit_code())
+        }
+    }
+}
+
+async fn batch(session: Session, settings: &Settings, args: &BatchArgs) -> color_eyre::Result<u8> {
+    batch::batch(session, settings, args).await.map(Outcome::exit_code).wrap_err("cannot write the answers")
+}
+
+/// Runs a face on a session of its own, and ends the session after it.
+fn with_session(
+    settings: &Settings,
+    face: impl AsyncFnOnce(Session) -> color_eyre::Result<u8>,
+) -> color_eyre::Result<u8> {
+    // One worker is enough: the engine has a thread of its own and its kernels have a pool.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .wrap_err("cannot start the runtime")?;
+    let code = runtime.block_on(async {
+        let (session, _engine) = session::start(settings.load.clone()).wrap_err("cannot start the engine")?;
+        face(session).await
+    });
+    // A thread that waits for standard input, or an engine in the middle of a step, must not hold up the exit.
+    runtime.shutdown_background();
+    code
+}
+
+fn run_dev(settings: &Settings, command: DevCommand) -> Outcome {
+    let result = match command {
+        DevCommand::Forward { cases, out, quant } => dev::forward(&settings.load, &quant, &cases, &out),
+        DevCommand::Render => dev::render(&settings.load.dir),
+        DevCommand::Tokenize => dev::tokenize(&settings.load.dir),
+    };
+    result.unwrap_or_else(|(outcome, why)| {
+        tell(&why);
+        outcome
+    })
+}

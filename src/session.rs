@@ -1,11 +1,222 @@
-//! The session manager's handle, as the faces see it.
+//! The session manager: conversations, one running turn, and a queue behind it.
+//!
+//! An async task between a face and the engine thread. It owns the conversations; the face owns what is on
+//! the screen, the engine owns the model. Here `async` ends: the engine is a thread with plain channels.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
-use crate::msg::{Command, Event};
+use crate::chat::{Channel, Message, Part, Role};
+use crate::engine::generate::LoadOptions;
+use crate::engine::worker::{self, Job};
+use crate::msg::{Command, ConversationId, Event, TurnId, TurnOptions, TurnStats};
 
-/// A face's end of the session: commands in, events out.
+/// Messages that wait on their way to or from a face. When it is full, the sender waits.
+const CHANNEL_CAPACITY: usize = 64;
+
+/// A face's end of the session: commands in, events out. Dropping it stops the engine.
 pub struct Session {
     pub commands: mpsc::Sender<Command>,
     pub events: mpsc::Receiver<Event>,
+}
+
+/// Starts the engine and the manager on the current tokio runtime. The handle ends when the face is gone
+/// and the engine thread has stopped.
+///
+/// # Errors
+/// If the engine's thread can't be started.
+pub fn start(load: LoadOptions) -> std::io::Result<(Session, JoinHandle<()>)> {
+    let (command_sender, commands) = mpsc::channel(CHANNEL_CAPACITY);
+    let (face, events) = mpsc::channel(CHANNEL_CAPACITY);
+    let (engine_sender, engine_events) = mpsc::channel(CHANNEL_CAPACITY);
+    let (jobs, thread) = worker::spawn(load, move |event| engine_sender.blocking_send(event).is_ok())?;
+    let manager = Manager {
+        jobs,
+        conversations: HashMap::new(),
+        queue: VecDeque::new(),
+        running: None,
+        outbox: VecDeque::new(),
+    };
+    let task = tokio::spawn(async move {
+        manager.run(commands, engine_events, face).await;
+        // The sender of jobs is gone, so the thread ends with its present step.
+        let joined = tokio::task::spawn_blocking(move || thread.join()).await;
+        debug_assert!(matches!(joined, Ok(Ok(()))), "the worker catches its panics");
+    });
+    Ok((Session { commands: command_sender, events }, task))
+}
+
+struct Manager {
+    jobs: std::sync::mpsc::Sender<Job>,
+    conversations: HashMap<ConversationId, Vec<Message>>,
+    queue: VecDeque<Waiting>,
+    running: Option<Running>,
+    /// Events that the face hasn't taken yet; deltas of one channel are merged here.
+    outbox: VecDeque<Event>,
+}
+
+struct Waiting {
+    turn: TurnId,
+    conversation: ConversationId,
+    message: Message,
+    options: TurnOptions,
+    since: Instant,
+}
+
+struct Running {
+    turn: TurnId,
+    conversation: ConversationId,
+    cancel: Arc<AtomicBool>,
+    thinking: String,
+    answer: String,
+}
+
+impl Manager {
+    async fn run(
+        mut self,
+        mut commands: mpsc::Receiver<Command>,
+        mut engine: mpsc::Receiver<Event>,
+        face: mpsc::Sender<Event>,
+    ) {
+        loop {
+            tokio::select! {
+                // Commands first: a cancel must not wait behind the text it is to stop.
+                biased;
+                command = commands.recv() => match command {
+                    Some(command) => self.command(command),
+                    None => break,
+                },
+                permit = face.reserve(), if !self.outbox.is_empty() => match (permit, self.outbox.pop_front()) {
+                    (Ok(permit), Some(event)) => permit.send(event),
+                    _ => break,
+                },
+                // A face that doesn't read holds up the engine, not the commands.
+                event = engine.recv(), if self.outbox.len() < CHANNEL_CAPACITY => match event {
+                    Some(event) => self.engine_event(event),
+                    None => break,
+                },
+            }
+        }
+        if let Some(running) = &self.running {
+            running.cancel.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Open { conversation, messages } => {
+                self.conversations.insert(conversation, messages);
+            }
+            Command::Close { conversation } => {
+                self.conversations.remove(&conversation);
+            }
+            Command::Submit { turn, conversation, message, options } => {
+                self.queue.push_back(Waiting { turn, conversation, message, options, since: Instant::now() });
+                self.start_next();
+            }
+            Command::Cancel { turn } => self.cancel(turn),
+        }
+    }
+
+    fn cancel(&mut self, turn: TurnId) {
+        if let Some(running) = self.running.as_ref().filter(|running| running.turn == turn) {
+            running.cancel.store(true, Ordering::Relaxed);
+        } else if let Some(index) = self.queue.iter().position(|waiting| waiting.turn == turn) {
+            let waiting = self.queue.remove(index).expect("the position was just found");
+            let stats = TurnStats { queue_time: waiting.since.elapsed(), ..TurnStats::default() };
+            self.outbox.push_back(Event::TurnCancelled { turn, stats });
+        }
+        // A turn that has already ended: its final event is on its way.
+    }
+
+    fn start_next(&mut self) {
+        if self.running.is_some() {
+            return;
+        }
+        let Some(waiting) = self.queue.pop_front() else { return };
+        let messages = self.conversations.entry(waiting.conversation).or_default();
+        messages.push(waiting.message);
+        let cancel = Arc::new(AtomicBool::new(false));
+        let job = Job {
+            turn: waiting.turn,
+            messages: messages.clone(),
+            options: waiting.options,
+            cancel: cancel.clone(),
+            queue_time: waiting.since.elapsed(),
+        };
+        // The worker lives as long as this sender does: it never ends by itself.
+        let sent = self.jobs.send(job);
+        debug_assert!(sent.is_ok(), "the worker waits for jobs");
+        self.running = Some(Running {
+            turn: waiting.turn,
+            conversation: waiting.conversation,
+            cancel,
+            thinking: String::new(),
+            answer: String::new(),
+        });
+    }
+
+    fn engine_event(&mut self, event: Event) {
+        match &event {
+            Event::Delta { channel, text, .. } => {
+                if let Some(running) = &mut self.running {
+                    match channel {
+                        Channel::Thinking => running.thinking.push_str(text),
+                        Channel::Answer => running.answer.push_str(text),
+                    }
+                }
+            }
+            Event::TurnFinished { .. } | Event::TurnCancelled { .. } => self.keep_answer(),
+            Event::TurnFailed { .. } => self.drop_question(),
+            Event::ModelLoaded(_)
+            | Event::ModelFailed { .. }
+            | Event::TurnStarted { .. }
+            | Event::PrefillProgress { .. } => {}
+        }
+        self.post(event);
+        self.start_next();
+    }
+
+    /// What was said stays in the conversation, also when it was cut off.
+    fn keep_answer(&mut self) {
+        let Some(running) = self.running.take() else { return };
+        let Some(messages) = self.conversations.get_mut(&running.conversation) else { return };
+        if running.answer.is_empty() && running.thinking.is_empty() {
+            return;
+        }
+        messages.push(Message {
+            role: Role::Assistant,
+            parts: vec![Part::Text(running.answer)],
+            reasoning: (!running.thinking.is_empty()).then_some(running.thinking),
+        });
+    }
+
+    /// A question that can't be answered (too long, say) would fail every later turn as well.
+    fn drop_question(&mut self) {
+        let Some(running) = self.running.take() else { return };
+        if let Some(messages) = self.conversations.get_mut(&running.conversation) {
+            messages.pop();
+        }
+    }
+
+    /// Queues an event for the face; text is joined to text of the same turn and channel that still waits.
+    fn post(&mut self, event: Event) {
+        if let (
+            Some(Event::Delta { turn, channel, text, stats }),
+            Event::Delta { turn: new_turn, channel: new_channel, text: more, stats: new_stats },
+        ) = (self.outbox.back_mut(), &event)
+            && turn == new_turn
+            && channel == new_channel
+        {
+            text.push_str(more);
+            *stats = *new_stats;
+            return;
+        }
+        self.outbox.push_back(event);
+    }
 }

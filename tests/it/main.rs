@@ -1,2 +1,4 @@
 #[cfg(unix)]
 mod pty;
+mod template_child;
+mod text_golden;

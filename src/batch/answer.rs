@@ -1,0 +1,174 @@
+//! One question to the session and everything that comes back, with the signals that may end it.
+
+use std::future::Future;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+use crate::chat::{Channel, Message};
+use crate::msg::{
+    Command, ConversationId, ErrorCode, Event, Finish, TurnError, TurnId, TurnOptions, TurnStats,
+};
+use crate::session::Session;
+
+/// A signal asked the program to stop.
+#[derive(Debug, Clone, Copy)]
+pub struct Interrupted(pub i32);
+
+/// What the model said to one question.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    pub text: String,
+    pub thinking: String,
+    pub result: Result<Finish, TurnError>,
+    pub stats: TurnStats,
+    pub total_time: Duration,
+}
+
+impl Answer {
+    pub fn failed(error: TurnError) -> Self {
+        Self {
+            text: String::new(),
+            thinking: String::new(),
+            result: Err(error),
+            stats: TurnStats::default(),
+            total_time: Duration::ZERO,
+        }
+    }
+}
+
+/// A face without a screen: sends commands, waits for events, hears signals.
+pub struct Client {
+    session: Session,
+    signals: mpsc::Receiver<i32>,
+    model_name: String,
+    next_id: u64,
+}
+
+impl Client {
+    /// Waits until the model is loaded. What is worth knowing about the device goes to standard error.
+    ///
+    /// # Errors
+    /// The reason why the model can't be used.
+    pub async fn connect(mut session: Session) -> Result<Self, TurnError> {
+        let signals = listen_for_signals();
+        match session.events.recv().await {
+            Some(Event::ModelLoaded(info)) => {
+                if let Some(note) = &info.device_note {
+                    super::tell(note);
+                }
+                Ok(Self { session, signals, model_name: info.name, next_id: 1 })
+            }
+            Some(Event::ModelFailed { error }) => Err(error),
+            _ => Err(engine_gone()),
+        }
+    }
+
+    pub fn model_name(&self) -> &str {
+        &self.model_name
+    }
+
+    pub fn new_conversation(&mut self) -> ConversationId {
+        self.next_id += 1;
+        ConversationId(self.next_id)
+    }
+
+    /// A session that is gone shows at the next event.
+    pub async fn send(&self, command: Command) {
+        let _ = self.session.commands.send(command).await;
+    }
+
+    /// Waits for `work`, or for a signal.
+    pub async fn unless_interrupted<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Interrupted> {
+        tokio::select! {
+            value = work => Ok(value),
+            Some(signal) = self.signals.recv() => Err(Interrupted(signal)),
+        }
+    }
+
+    /// Asks and collects the answer. `show` sees each piece as it comes, and may stop the turn.
+    ///
+    /// # Errors
+    /// [`Interrupted`] after a signal; the turn is then cancelled.
+    pub async fn ask(
+        &mut self,
+        conversation: ConversationId,
+        message: Message,
+        options: TurnOptions,
+        mut show: impl FnMut(Channel, &str) -> ControlFlow<()>,
+    ) -> Result<Answer, Interrupted> {
+        self.next_id += 1;
+        let turn = TurnId(self.next_id);
+        let started = Instant::now();
+        self.send(Command::Submit { turn, conversation, message, options }).await;
+        let mut answer = Answer::failed(engine_gone());
+        let mut stopped = false;
+        loop {
+            let event = tokio::select! {
+                event = self.session.events.recv() => event,
+                Some(signal) = self.signals.recv() => {
+                    self.send(Command::Cancel { turn }).await;
+                    return Err(Interrupted(signal));
+                }
+            };
+            match event {
+                Some(Event::Delta { channel, text, .. }) => {
+                    if !stopped && show(channel, &text).is_break() {
+                        stopped = true;
+                        self.send(Command::Cancel { turn }).await;
+                    }
+                    match channel {
+                        Channel::Thinking => answer.thinking.push_str(&text),
+                        Channel::Answer => answer.text.push_str(&text),
+                    }
+                }
+                Some(Event::TurnFinished { finish, stats, .. }) => {
+                    answer.result = Ok(finish);
+                    answer.stats = stats;
+                    break;
+                }
+                Some(Event::TurnCancelled { stats, .. }) => {
+                    answer.result = Ok(Finish::Length);
+                    answer.stats = stats;
+                    break;
+                }
+                Some(Event::TurnFailed { error, .. }) => {
+                    answer.result = Err(error);
+                    break;
+                }
+                Some(_) => {}
+                None => break,
+            }
+        }
+        answer.total_time = started.elapsed();
+        Ok(answer)
+    }
+}
+
+fn engine_gone() -> TurnError {
+    TurnError { code: ErrorCode::Engine, message: "the engine stopped unexpectedly".into() }
+}
+
+/// Ctrl+C, and on Unix the signals that ask a program to end.
+fn listen_for_signals() -> mpsc::Receiver<i32> {
+    let (sender, receiver) = mpsc::channel(4);
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+            // Without a handler the signal ends the program at once, which is what it would do anyway.
+            let Ok(mut signals) = signal(kind) else { continue };
+            let sender = sender.clone();
+            tokio::spawn(async move {
+                while signals.recv().await.is_some() && sender.send(kind.as_raw_value()).await.is_ok() {}
+            });
+        }
+    }
+    #[cfg(not(unix))]
+    tokio::spawn(async move {
+        const CTRL_C: i32 = 2;
+        while tokio::signal::ctrl_c().await.is_ok() && sender.send(CTRL_C).await.is_ok() {}
+    });
+    receiver
+}

@@ -1,0 +1,295 @@
+//! Records: one prompt per line, or one JSON object per line.
+//!
+//! A line that can't be read becomes a [`BadRecord`] in its place; the lines after it are read all the same.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+
+use serde_json::{Map, Value};
+use tokio::sync::mpsc;
+
+use crate::chat::openai::messages_from_json;
+use crate::chat::{Message, Part, Role};
+use crate::cli::{BatchArgs, InputForm};
+use crate::msg::{SamplingOptions, TurnOptions};
+
+/// Longest record. A longer one is refused, so that a file without line breaks can't fill the memory.
+pub const MAX_RECORD_BYTES: usize = 16 << 20;
+
+/// Keys of the contract that later versions will act on. Ignoring one would answer another question than
+/// the one that was asked.
+const LATER_KEYS: [&str; 3] = ["schema", "vars", "body"];
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {why}")]
+pub struct BadRecord {
+    pub line: usize,
+    pub why: String,
+}
+
+/// Where a record's conversation is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Conversation {
+    Own,
+    /// Records with the same name go on with each other.
+    Named(String),
+}
+
+/// One question, with what comes before it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// As given, to be given back.
+    pub id: Option<Value>,
+    pub system: Option<String>,
+    pub earlier: Vec<Message>,
+    pub question: Message,
+    pub conversation: Conversation,
+    pub options: TurnOptions,
+}
+
+impl Record {
+    fn from_line(text: &str) -> Self {
+        Self {
+            id: None,
+            system: None,
+            earlier: Vec::new(),
+            question: Message::text(Role::User, text),
+            conversation: Conversation::Own,
+            options: TurnOptions::default(),
+        }
+    }
+
+    fn from_json(line: &str) -> Result<Self, String> {
+        let json: Value = serde_json::from_str(line).map_err(|error| format!("not valid JSON: {error}"))?;
+        let Value::Object(object) = json else { return Err("it is not a JSON object".into()) };
+        if let Some(key) = LATER_KEYS.into_iter().find(|key| object.contains_key(*key)) {
+            return Err(format!("{key:?} is not supported yet"));
+        }
+        let (earlier, question) = question(&object)?;
+        let conversation = match object.get("conv") {
+            None | Some(Value::Null) => Conversation::Own,
+            Some(Value::String(name)) => Conversation::Named(name.clone()),
+            Some(other) => Conversation::Named(other.to_string()),
+        };
+        Ok(Self {
+            id: object.get("id").filter(|id| !id.is_null()).cloned(),
+            system: text(&object, "system")?,
+            earlier,
+            question,
+            conversation,
+            options: options(object.get("params"))?,
+        })
+    }
+
+    /// The record's settings, and where it has none, those of the command.
+    pub fn options(&self, command: &TurnOptions) -> TurnOptions {
+        let (own, other) = (&self.options.sampling, &command.sampling);
+        TurnOptions {
+            sampling: SamplingOptions {
+                temperature: own.temperature.or(other.temperature),
+                top_k: own.top_k.or(other.top_k),
+                top_p: own.top_p.or(other.top_p),
+                min_p: own.min_p.or(other.min_p),
+                presence_penalty: own.presence_penalty.or(other.presence_penalty),
+                frequency_penalty: own.frequency_penalty.or(other.frequency_penalty),
+                repetition_penalty: own.repetition_penalty.or(other.repetition_penalty),
+                seed: own.seed.or(other.seed),
+            },
+            max_tokens: self.options.max_tokens.or(command.max_tokens),
+            thinking: self.options.thinking.or(command.thinking),
+        }
+    }
+
+    /// A seed of this record's own, made from the command's: the same whatever was answered before it.
+    pub fn seed(&self, seed: u64, index: usize) -> u64 {
+        let name = self.id.as_ref().map_or_else(|| index.to_string(), Value::to_string);
+        // FNV-1a, and below 2^53 so that every JSON reader keeps it exact.
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325 ^ seed, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        hash >> 11
+    }
+}
+
+fn question(object: &Map<String, Value>) -> Result<(Vec<Message>, Message), String> {
+    let images = match object.get("images") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(paths)) => paths
+            .iter()
+            .map(|path| path.as_str().map(|path| Part::Image(path.into())))
+            .collect::<Option<_>>()
+            .ok_or("images is not a list of file names")?,
+        Some(_) => return Err("images is not a list of file names".into()),
+    };
+    if let Some(messages) = object.get("messages") {
+        let mut messages = messages_from_json(messages)?;
+        let question = messages.pop().expect("the list is not empty");
+        if question.role == Role::Assistant {
+            return Err("the last message is the assistant's; it must be a question".into());
+        }
+        return Ok((messages, question));
+    }
+    let prompt = text(object, "prompt")?.ok_or("it has neither prompt nor messages")?;
+    let parts = images.into_iter().chain([Part::Text(prompt)]).collect();
+    Ok((Vec::new(), Message { role: Role::User, parts, reasoning: None }))
+}
+
+fn text(object: &Map<String, Value>, key: &str) -> Result<Option<String>, String> {
+    match object.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(_) => Err(format!("{key} is not text")),
+    }
+}
+
+fn options(params: Option<&Value>) -> Result<TurnOptions, String> {
+    let mut options = TurnOptions::default();
+    let params = match params {
+        None | Some(Value::Null) => return Ok(options),
+        Some(Value::Object(params)) => params,
+        Some(_) => return Err("params is not an object".into()),
+    };
+    for (key, value) in params {
+        let wrong = |expected: &str| format!("params.{key} is {value}, expected {expected}");
+        let number = || value.as_f64().map(|n| Some(n as f32)).ok_or_else(|| wrong("a number"));
+        let whole = || value.as_u64().ok_or_else(|| wrong("a whole number"));
+        let sampling = &mut options.sampling;
+        match key.as_str() {
+            "temperature" => sampling.temperature = number()?,
+            "top_p" => sampling.top_p = number()?,
+            "min_p" => sampling.min_p = number()?,
+            "presence_penalty" => sampling.presence_penalty = number()?,
+            "frequency_penalty" => sampling.frequency_penalty = number()?,
+            "repetition_penalty" => sampling.repetition_penalty = number()?,
+            "top_k" => sampling.top_k = Some(whole()? as usize),
+            "seed" => sampling.seed = Some(whole()?),
+            "max_tokens" => match whole()? {
+                0 => return Err(wrong("at least 1")),
+                n => options.max_tokens = Some(n as usize),
+            },
+            "think" => options.thinking = Some(value.as_bool().ok_or_else(|| wrong("true or false"))?),
+            _ => return Err(format!("params.{key} is unknown")),
+        }
+    }
+    Ok(options)
+}
+
+/// Where records come from, opened but not read.
+pub struct Source {
+    readers: Vec<Box<dyn BufRead + Send>>,
+    form: Option<InputForm>,
+}
+
+impl Source {
+    /// Opens every file before the first is answered, so that a wrong name doesn't show after an hour.
+    ///
+    /// # Errors
+    /// A sentence for a file that can't be opened.
+    pub fn open(args: &BatchArgs) -> Result<Self, String> {
+        let mut readers: Vec<Box<dyn BufRead + Send>> = Vec::new();
+        for path in &args.inputs {
+            let file =
+                File::open(path).map_err(|error| format!("cannot open {}: {error}", path.display()))?;
+            if file.metadata().is_ok_and(|meta| meta.is_dir()) {
+                return Err(format!("cannot read {}: it is a folder", path.display()));
+            }
+            readers.push(Box::new(BufReader::new(file)));
+        }
+        if readers.is_empty() {
+            readers.push(Box::new(BufReader::new(io::stdin())));
+        }
+        Ok(Self { readers, form: args.input_form })
+    }
+
+    /// Reads on a thread of its own, a few records ahead. The thread isn't waited for: it may hang on an
+    /// input that never ends.
+    pub fn read_in_background(self) -> mpsc::Receiver<Item> {
+        let (sender, receiver) = mpsc::channel(4);
+        std::thread::spawn(move || {
+            let mut form = self.form;
+            for reader in self.readers {
+                if read_records(reader, &mut form, |item| sender.blocking_send(item).is_ok()).is_none() {
+                    return;
+                }
+            }
+        });
+        receiver
+    }
+}
+
+/// What was read for one record.
+pub struct Item {
+    /// `None` as long as nothing readable told what the form is.
+    pub form: Option<InputForm>,
+    pub record: Result<Record, BadRecord>,
+}
+
+/// Gives every record of `reader` to `take`, until that says no (`None`). The first readable line decides
+/// the form if it is not given.
+fn read_records(
+    mut reader: impl BufRead,
+    form: &mut Option<InputForm>,
+    mut take: impl FnMut(Item) -> bool,
+) -> Option<()> {
+    let mut line = 0;
+    loop {
+        line += 1;
+        let bad = |why: String| Err(BadRecord { line, why });
+        let mut take = |form, record| take(Item { form, record }).then_some(());
+        let bytes = match next_line(&mut reader) {
+            Ok(None) => return Some(()),
+            Ok(Some(bytes)) => bytes,
+            Err(error) => {
+                take(*form, bad(format!("cannot read the input: {error}")))?;
+                return Some(());
+            }
+        };
+        if bytes.len() > MAX_RECORD_BYTES {
+            take(*form, bad(format!("it is longer than {} MiB", MAX_RECORD_BYTES >> 20)))?;
+            continue;
+        }
+        let Ok(text) = std::str::from_utf8(&bytes) else {
+            take(*form, bad("it is not valid UTF-8".into()))?;
+            continue;
+        };
+        let text = if line == 1 { text.trim_start_matches('\u{feff}') } else { text };
+        if text.trim().is_empty() {
+            continue;
+        }
+        let record = match form.get_or_insert_with(|| guess(text)) {
+            InputForm::Lines => Ok(Record::from_line(text)),
+            InputForm::Jsonl => Record::from_json(text).or_else(bad),
+        };
+        take(*form, record)?;
+    }
+}
+
+/// The next line without its end; `None` at the end of the input. Of a line that is too long, one byte more
+/// than allowed comes back and the rest is skipped.
+fn next_line(reader: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    let limit = MAX_RECORD_BYTES as u64 + 1;
+    if reader.by_ref().take(limit).read_until(b'\n', &mut bytes)? == 0 {
+        return Ok(None);
+    }
+    if bytes.last() == Some(&b'\n') {
+        bytes.pop();
+    } else if bytes.len() as u64 == limit {
+        reader.skip_until(b'\n')?;
+        return Ok(Some(bytes));
+    }
+    if bytes.last() == Some(&b'\r') {
+        bytes.pop();
+    }
+    Ok(Some(bytes))
+}
+
+fn guess(first_line: &str) -> InputForm {
+    match first_line.trim_start().starts_with('{') {
+        true => InputForm::Jsonl,
+        false => InputForm::Lines,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+use super::*;
+use serde_json::json;
+
+fn read(bytes: &[u8], form: Option<InputForm>) -> Vec<Result<Record, BadRecord>> {
+    let mut records = Vec::new();
+    let mut form = form;
+    read_records(bytes, &mut form, |item| {
+        records.push(item.record);
+        true
+    });
+    records
+}
+
+fn prompts(bytes: &[u8]) -> Vec<String> {
+    read(bytes, None).into_iter().map(|record| record.unwrap().question.plain_text()).collect()
+}
+
+fn why(line: &str) -> String {
+    read(line.as_bytes(), Some(InputForm::Jsonl)).remove(0).unwrap_err().to_string()
+}
+
+#[test]
+fn lines_are_prompts_whatever_their_ends() {
+    assert_eq!(prompts(b"a\nb\n"), ["a", "b"]);
+    assert_eq!(prompts(b"a\r\n\r\n  \nb"), ["a", "b"]);
+    assert_eq!(prompts("\u{feff}a\n".as_bytes()), ["a"]);
+    assert_eq!(prompts(b""), [] as [&str; 0]);
+    assert_eq!(prompts(b"\n\n"), [] as [&str; 0]);
+}
+
+#[test]
+fn an_object_on_the_first_line_makes_it_jsonl() {
+    let line =
+        r#"{"id":"a1","prompt":"p","system":"s","params":{"temperature":0,"max_tokens":5},"conv":"c"}"#;
+    let record = read(format!("\n{line}\n").as_bytes(), None).remove(0).unwrap();
+    assert_eq!(record.id, Some(json!("a1")));
+    assert_eq!(record.question.plain_text(), "p");
+    assert_eq!(record.system.as_deref(), Some("s"));
+    assert_eq!(record.conversation, Conversation::Named("c".into()));
+    assert_eq!(record.options.sampling.temperature, Some(0.0));
+    assert_eq!(record.options.max_tokens, Some(5));
+    assert_eq!(prompts(b"a\n{\"prompt\":\"b\"}\n"), ["a", "{\"prompt\":\"b\"}"]);
+}
+
+#[test]
+fn the_last_of_the_messages_is_the_question() {
+    let line = r#"{"messages":[{"role":"user","content":"q1"},{"role":"assistant","content":"a1"},{"role":"user","content":"q2"}]}"#;
+    let record = read(line.as_bytes(), None).remove(0).unwrap();
+    assert_eq!((record.earlier.len(), record.question.plain_text().as_str()), (2, "q2"));
+}
+
+#[test]
+fn bad_records_say_their_line_and_the_next_ones_are_read() {
+    let records = read(b"{\"prompt\":\"a\"}\nnonsense\n{\"prompt\":\"b\"}\n", None);
+    assert_eq!(records.len(), 3);
+    assert!(records[1].as_ref().unwrap_err().to_string().starts_with("line 2: not valid JSON"));
+    assert!(records[2].is_ok());
+    let records = read(b"ok\n\xff\xfe\nok\n", None);
+    assert_eq!(records[1].as_ref().unwrap_err().to_string(), "line 2: it is not valid UTF-8");
+
+    assert!(why("[1]").contains("not a JSON object"));
+    assert!(why("{}").contains("neither prompt nor messages"));
+    assert!(why(r#"{"prompt":3}"#).contains("prompt is not text"));
+    assert!(why(r#"{"prompt":"a","params":{"temprature":1}}"#).contains("params.temprature is unknown"));
+    assert!(why(r#"{"prompt":"a","params":{"top_k":-1}}"#).contains("params.top_k is -1"));
+    assert!(why(r#"{"prompt":"a","params":{"max_tokens":0}}"#).contains("at least 1"));
+    assert!(why(r#"{"prompt":"a","schema":{}}"#).contains("\"schema\" is not supported yet"));
+    assert!(why(r#"{"messages":[{"role":"assistant","content":"a"}]}"#).contains("must be a question"));
+}
+
+#[test]
+fn a_line_of_any_length_costs_no_more_than_the_limit() {
+    let mut bytes = vec![b'x'; MAX_RECORD_BYTES + 100];
+    bytes.extend(b"\nshort\n");
+    let records = read(&bytes, None);
+    assert_eq!(records[0].as_ref().unwrap_err().to_string(), "line 1: it is longer than 16 MiB");
+    assert_eq!(records[1].as_ref().unwrap().question.plain_text(), "short");
+}
+
+#[test]
+fn seeds_differ_by_record_and_not_by_order() {
+    let record = |id: &str| Record { id: Some(json!(id)), ..Record::from_line("x") };
+    assert_eq!(record("a").seed(1, 0), record("a").seed(1, 7));
+    assert_ne!(record("a").seed(1, 0), record("b").seed(1, 0));
+    assert_ne!(record("a").seed(1, 0), record("a").seed(2, 0));
+    assert_ne!(Record::from_line("x").seed(1, 0), Record::from_line("x").seed(1, 1));
+}
+
+#[test]
+fn a_record_overrides_the_command_setting_by_setting() {
+    let command = TurnOptions { max_tokens: Some(9), thinking: Some(true), ..TurnOptions::default() };
+    let mut record = Record::from_line("x");
+    record.options.max_tokens = Some(3);
+    let options = record.options(&command);
+    assert_eq!((options.max_tokens, options.thinking), (Some(3), Some(true)));
+}

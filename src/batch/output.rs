@@ -1,0 +1,100 @@
+//! Answers as text or as JSON, one flushed write per record.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+
+use serde_json::{Value, json};
+
+use super::answer::Answer;
+use crate::cli::{BatchArgs, OutputForm};
+use crate::sanitize;
+
+/// Version of the JSON shape.
+const VERSION: u32 = 1;
+
+pub struct Output {
+    writer: Box<dyn Write>,
+    one_line: bool,
+    /// What the model says must not command a terminal; in a file or a pipe it stays as it is.
+    is_terminal: bool,
+}
+
+impl Output {
+    /// # Errors
+    /// When the output file can't be made.
+    pub fn open(args: &BatchArgs) -> io::Result<Self> {
+        let (writer, is_terminal): (Box<dyn Write>, bool) = match &args.output {
+            Some(path) => {
+                let file = File::create(path).map_err(|error| {
+                    io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
+                })?;
+                (Box::new(file), false)
+            }
+            None => (Box::new(io::stdout()), io::stdout().is_terminal()),
+        };
+        Ok(Self { writer, one_line: args.one_line, is_terminal })
+    }
+
+    /// Writes one record. In text form a failed one goes to standard error, in its place in the order.
+    ///
+    /// # Errors
+    /// When the output can't be written.
+    pub fn write(
+        &mut self,
+        form: OutputForm,
+        index: usize,
+        id: Option<&Value>,
+        answer: &Answer,
+        model: &str,
+    ) -> io::Result<()> {
+        let line = match (form, &answer.result) {
+            (OutputForm::Jsonl, _) => json(index, id, answer, model).to_string(),
+            (OutputForm::Text, Err(error)) => {
+                super::tell(&format!("record {}: {}", index + 1, error.message));
+                return Ok(());
+            }
+            (OutputForm::Text, Ok(_)) if self.one_line => {
+                answer.text.replace('\\', "\\\\").replace('\n', "\\n")
+            }
+            (OutputForm::Text, Ok(_)) => answer.text.clone(),
+        };
+        let mut line = if self.is_terminal { sanitize::clean(&line) } else { line };
+        line.push('\n');
+        self.writer.write_all(line.as_bytes())?;
+        self.writer.flush()
+    }
+}
+
+/// One record of the batch contract.
+pub fn json(index: usize, id: Option<&Value>, answer: &Answer, model: &str) -> Value {
+    let finish = match &answer.result {
+        Ok(finish) => finish,
+        Err(error) => {
+            return json!({
+                "v": VERSION, "id": id, "index": index, "status": "error",
+                "error": {"code": error.code.as_str(), "message": error.message, "retryable": false},
+            });
+        }
+    };
+    let stats = &answer.stats;
+    let ms = |time: std::time::Duration| time.as_millis() as u64;
+    let mut record = json!({
+        "v": VERSION, "id": id, "index": index, "status": super::status(*finish), "text": answer.text,
+        "finish": super::finish_reason(*finish),
+        "usage": {
+            "prompt": stats.prompt_tokens, "cached": stats.cached_tokens, "image": 0,
+            "completion": stats.completion_tokens, "thinking": stats.thinking_tokens,
+        },
+        "time": {
+            "queue_ms": ms(stats.queue_time), "prefill_ms": ms(stats.prefill_time),
+            "ttft_ms": stats.time_to_first_token.map(ms), "total_ms": ms(answer.total_time),
+            // One decimal is what a measurement of one answer is good for.
+            "tok_s": stats.tokens_per_second().map(|speed| (speed * 10.0).round() / 10.0),
+        },
+        "seed": stats.seed, "model": model,
+    });
+    if !answer.thinking.is_empty() {
+        record["thinking"] = answer.thinking.clone().into();
+    }
+    record
+}

@@ -1,0 +1,176 @@
+//! `loquat run`: one prompt, one answer, streamed.
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::ops::ControlFlow;
+
+use super::answer::{Client, Interrupted};
+use super::input::MAX_RECORD_BYTES;
+use super::{Outcome, output, tell};
+use crate::chat::{Channel, Message, Role};
+use crate::cli::RunArgs;
+use crate::msg::{Command, Finish, TurnStats};
+use crate::sanitize::Filter;
+use crate::session::Session;
+use crate::settings::Settings;
+
+/// The prompt: what is on standard input, a blank line, and the argument.
+///
+/// # Errors
+/// A sentence that says what is wrong with the input.
+pub fn read_prompt(argument: Option<String>) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    let stdin = io::stdin();
+    if !stdin.is_terminal() {
+        let limit = MAX_RECORD_BYTES as u64 + 1;
+        stdin
+            .take(limit)
+            .read_to_end(&mut bytes)
+            .map_err(|error| format!("cannot read standard input: {error}"))?;
+        if bytes.len() as u64 == limit {
+            return Err(format!("standard input is longer than {} MiB", MAX_RECORD_BYTES >> 20));
+        }
+    }
+    let input = String::from_utf8(bytes).map_err(|error| {
+        format!("standard input is not valid UTF-8 (byte {})", error.utf8_error().valid_up_to())
+    })?;
+    let input = input.trim_start_matches('\u{feff}').trim_end();
+    let prompt = match argument {
+        Some(argument) if input.is_empty() => argument,
+        Some(argument) => format!("{input}\n\n{argument}"),
+        None => input.to_owned(),
+    };
+    match prompt.trim().is_empty() {
+        true => Err("there is no prompt; give one as an argument or on standard input".into()),
+        false => Ok(prompt),
+    }
+}
+
+/// Asks `prompt` and prints the answer.
+///
+/// # Errors
+/// When standard output can't be written; a closed pipe is not an error but an end.
+pub async fn run(session: Session, settings: &Settings, args: &RunArgs, prompt: &str) -> io::Result<Outcome> {
+    let mut client = match Client::connect(session).await {
+        Ok(client) => client,
+        Err(error) => {
+            tell(&error.message);
+            return Ok(Outcome::of_error(&error));
+        }
+    };
+    let conversation = client.new_conversation();
+    if let Some(system) = &settings.system {
+        let messages = vec![Message::text(Role::System, system)];
+        client.send(Command::Open { conversation, messages }).await;
+    }
+    let mut printer = Printer::new(args);
+    let question = Message::text(Role::User, prompt);
+    let show = |channel, text: &str| printer.show(channel, text);
+    let answer = client.ask(conversation, question, settings.turn.clone(), show).await;
+    let written = printer.finish();
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(Interrupted(signal)) => return Ok(Outcome::Signal(signal)),
+    };
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(Outcome::Done),
+        other => other?,
+    }
+    if args.json {
+        writeln!(io::stdout(), "{}", output::json(0, None, &answer, client.model_name()))?;
+    }
+    match &answer.result {
+        Err(error) => {
+            tell(&error.message);
+            return Ok(Outcome::of_error(error));
+        }
+        Ok(Finish::Length) if !args.json => tell(match answer.text.is_empty() {
+            true => "cut off while thinking; raise --max-tokens, or use --think off",
+            false => "cut off at the token limit; raise --max-tokens for more",
+        }),
+        Ok(_) => {}
+    }
+    if args.stats {
+        tell(&figures(&answer.stats));
+    }
+    Ok(Outcome::Done)
+}
+
+/// Writes the answer to standard output as it comes, and thinking to standard error if it is wanted.
+struct Printer {
+    prints_answer: bool,
+    prints_thinking: bool,
+    /// Cleans what goes to a terminal; a file or a pipe gets the text as it is.
+    answer_filter: Option<Filter>,
+    thinking_filter: Filter,
+    ends_in_newline: bool,
+    result: io::Result<()>,
+}
+
+impl Printer {
+    fn new(args: &RunArgs) -> Self {
+        Self {
+            prints_answer: !args.json,
+            prints_thinking: args.show_thinking,
+            answer_filter: io::stdout().is_terminal().then(Filter::default),
+            thinking_filter: Filter::default(),
+            ends_in_newline: true,
+            result: Ok(()),
+        }
+    }
+
+    fn show(&mut self, channel: Channel, text: &str) -> ControlFlow<()> {
+        match channel {
+            Channel::Thinking if self.prints_thinking => {
+                let mut clean = String::new();
+                self.thinking_filter.push(text, &mut clean);
+                let _ = write!(io::stderr(), "{clean}");
+            }
+            Channel::Answer if self.prints_answer => {
+                let mut clean = String::new();
+                let text = match &mut self.answer_filter {
+                    Some(filter) => {
+                        filter.push(text, &mut clean);
+                        &clean
+                    }
+                    None => text,
+                };
+                if !text.is_empty() {
+                    self.ends_in_newline = text.ends_with('\n');
+                    self.result = write_now(text);
+                }
+            }
+            Channel::Thinking | Channel::Answer => {}
+        }
+        match self.result {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
+    }
+
+    /// Ends the last line, also when a signal cut it off.
+    fn finish(self) -> io::Result<()> {
+        self.result?;
+        match self.ends_in_newline {
+            true => Ok(()),
+            false => write_now("\n"),
+        }
+    }
+}
+
+fn write_now(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+fn figures(stats: &TurnStats) -> String {
+    let speed = stats.tokens_per_second().map_or("-".into(), |speed| format!("{speed:.1}"));
+    let first = stats.time_to_first_token.map_or("-".into(), |time| format!("{:.2}", time.as_secs_f64()));
+    let prefill = stats.prefill_time.as_secs_f64();
+    let read = (stats.prompt_tokens - stats.cached_tokens) as f64;
+    let reading = if prefill > 0.0 { format!("{:.1}", read / prefill) } else { "-".into() };
+    format!(
+        "{speed} tok/s, first token {first} s, {} tok; prompt {} tok at {reading} tok/s; seed {}",
+        stats.completion_tokens, stats.prompt_tokens, stats.seed
+    )
+}

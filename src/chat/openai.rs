@@ -1,0 +1,98 @@
+//! Messages in the JSON shape that programs exchange: `role`, and `content` as text or as a list of parts.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::{Message, Part, Role};
+
+/// Reads a list of messages. Pictures are taken by path (`path`, `image`, `image_url`, also as `file://`).
+///
+/// # Errors
+/// A sentence that says which message is wrong, and how.
+pub fn messages_from_json(json: &Value) -> Result<Vec<Message>, String> {
+    let list = json.as_array().ok_or("messages is not a list")?;
+    if list.is_empty() {
+        return Err("messages is empty".into());
+    }
+    let numbered = list.iter().enumerate();
+    numbered.map(|(i, json)| message(json).map_err(|why| format!("message {}: {why}", i + 1))).collect()
+}
+
+fn message(json: &Value) -> Result<Message, String> {
+    let role = match json.get("role").and_then(Value::as_str) {
+        Some("system") => Role::System,
+        Some("user") => Role::User,
+        Some("assistant") => Role::Assistant,
+        Some("tool") => Role::Tool,
+        Some(other) => return Err(format!("the role {other:?} is not system, user, assistant or tool")),
+        None => return Err("it has no role".into()),
+    };
+    if json.get("tool_calls").is_some_and(|calls| !calls.is_null()) {
+        return Err("tool calls are not supported yet".into());
+    }
+    let parts = match json.get("content") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::String(text)) => vec![Part::Text(text.clone())],
+        Some(Value::Array(parts)) => parts.iter().map(part).collect::<Result<_, _>>()?,
+        Some(_) => return Err("its content is neither text nor a list of parts".into()),
+    };
+    let reasoning = json.get("reasoning_content").and_then(Value::as_str).map(str::to_owned);
+    Ok(Message { role, parts, reasoning })
+}
+
+fn part(json: &Value) -> Result<Part, String> {
+    let kind = json.get("type").and_then(Value::as_str).unwrap_or("text");
+    match kind {
+        "text" => match json.get("text").and_then(Value::as_str) {
+            Some(text) => Ok(Part::Text(text.to_owned())),
+            None => Err("a text part has no text".into()),
+        },
+        "image" | "image_url" => {
+            let value = ["path", "image", "image_url"].iter().find_map(|key| json.get(*key));
+            let path = value.and_then(|value| value.as_str().or_else(|| value.get("url")?.as_str()));
+            match path {
+                Some(path) => Ok(Part::Image(PathBuf::from(path.strip_prefix("file://").unwrap_or(path)))),
+                None => Err("a picture part names no file".into()),
+            }
+        }
+        other => Err(format!("parts of type {other:?} are not supported")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn text_and_parts_are_read() {
+        let messages = messages_from_json(&json!([
+            {"role": "system", "content": "be brief"},
+            {"role": "user", "content": [{"type": "text", "text": "what is "},
+                                         {"type": "image_url", "image_url": {"url": "file:///a.png"}}]},
+            {"role": "assistant", "content": "a cat", "reasoning_content": "whiskers"},
+        ]))
+        .unwrap();
+        assert_eq!(messages[0], Message::text(Role::System, "be brief"));
+        assert_eq!(messages[1].parts, [Part::Text("what is ".into()), Part::Image("/a.png".into())]);
+        assert_eq!(messages[2].reasoning.as_deref(), Some("whiskers"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_the_message_number() {
+        for (json, says) in [
+            (json!({}), "not a list"),
+            (json!([]), "empty"),
+            (json!([{"content": "x"}]), "message 1: it has no role"),
+            (json!([{"role": "narrator"}]), "\"narrator\""),
+            (json!([{"role": "user", "content": 3}]), "neither text nor a list"),
+            (json!([{"role": "user", "content": [{"type": "audio"}]}]), "\"audio\""),
+            (json!([{"role": "user", "content": [{"type": "image"}]}]), "names no file"),
+            (json!([{"role": "assistant", "tool_calls": [{}]}]), "not supported yet"),
+        ] {
+            let error = messages_from_json(&json).unwrap_err();
+            assert!(error.contains(says), "{json}: {error}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What was typed: clap's view of the command line. What it means is in `settings.rs`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::engine::device::DeviceChoice;
+
+/// A terminal assistant that runs Qwen3.5-family models on your own machine.
+///
+/// Without a command: a chat if input and output are a terminal, else one answer to what standard input says.
+#[derive(Debug, Parser)]
+#[command(name = "loquat", version, max_term_width = 100)]
+#[command(after_help = "Examples:
+  loquat --model DIR                       chat with the model in DIR
+  git diff | loquat run --model DIR 'Write a commit message'
+  printf 'Capital of France?\\nCapital of Peru?\\n' | loquat batch --model DIR
+
+Exit codes: 0 done; 1 internal error; 2 wrong usage or input; 3 some records of a batch failed;
+4 no record of a batch could be read; 5 no model; 7 the engine failed; 130 and 143 stopped by a signal.")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Option<CliCommand>,
+    #[command(flatten)]
+    pub model: ModelArgs,
+    #[command(flatten)]
+    pub turn: TurnArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum CliCommand {
+    /// Chat in the terminal (what `loquat` alone does).
+    Chat,
+    /// Answer one prompt and exit; only the answer goes to standard output.
+    Run(RunArgs),
+    /// Answer many prompts: one per line or JSONL in, text or JSONL out.
+    Batch(BatchArgs),
+    /// Conformance commands, documented in `src/dev.rs`.
+    #[command(hide = true, subcommand)]
+    Dev(DevCommand),
+}
+
+/// Which model, and where it runs.
+#[derive(Debug, Args)]
+pub struct ModelArgs {
+    /// Folder with a model in Hub layout (config.json, tokenizer.json, *.safetensors)
+    #[arg(long, short, global = true, value_name = "DIR", env = "LOQUAT_MODEL", hide_env_values = true)]
+    pub model: Option<PathBuf>,
+    /// Where to run: auto, cpu, gpu or gpu:NUMBER
+    #[arg(long, global = true, default_value = "auto", env = "LOQUAT_DEVICE", hide_env_values = true)]
+    pub device: DeviceChoice,
+    /// Most tokens that a prompt and its answer may have together [default: 32768, or the model's limit]
+    #[arg(long, global = true, value_name = "TOKENS", env = "LOQUAT_CONTEXT", hide_env_values = true,
+          value_parser = clap::value_parser!(u32).range(16..))]
+    pub context: Option<u32>,
+}
+
+/// How to answer. What is not given comes from the model's files and its card's recommendations.
+#[derive(Debug, Args)]
+pub struct TurnArgs {
+    /// Instructions that come before the conversation
+    #[arg(long, short, global = true, value_name = "TEXT")]
+    pub system: Option<String>,
+    /// Whether the model thinks before it answers
+    #[arg(long, global = true, value_name = "on|off")]
+    pub think: Option<Switch>,
+    /// Longest answer, thinking included
+    #[arg(long, global = true, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_tokens: Option<u32>,
+    /// 0 always takes the likeliest token; higher is more varied
+    #[arg(long, global = true, value_name = "NUMBER", help_heading = "Sampling")]
+    pub temperature: Option<f32>,
+    /// Choose among this many likeliest tokens; 0 is all
+    #[arg(long, global = true, value_name = "COUNT", help_heading = "Sampling")]
+    pub top_k: Option<usize>,
+    /// Choose among the likeliest tokens that have this probability together
+    #[arg(long, global = true, value_name = "SHARE", help_heading = "Sampling")]
+    pub top_p: Option<f32>,
+    /// Leave out tokens less likely than this share of the likeliest
+    #[arg(long, global = true, value_name = "SHARE", help_heading = "Sampling")]
+    pub min_p: Option<f32>,
+    /// Lower the score of every token that the answer already has
+    #[arg(long, global = true, value_name = "NUMBER", allow_hyphen_values = true, help_heading = "Sampling")]
+    pub presence_penalty: Option<f32>,
+    /// The same, for each time that it has it
+    #[arg(long, global = true, value_name = "NUMBER", allow_hyphen_values = true, help_heading = "Sampling")]
+    pub frequency_penalty: Option<f32>,
+    /// Divide the score of every token that the answer already has
+    #[arg(long, global = true, value_name = "NUMBER", help_heading = "Sampling")]
+    pub repetition_penalty: Option<f32>,
+    /// The same seed gives the same text on the same device
+    #[arg(long, global = true, value_name = "NUMBER", help_heading = "Sampling")]
+    pub seed: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    On,
+    Off,
+}
+
+#[derive(Debug, Default, Args)]
+pub struct RunArgs {
+    /// The prompt; text on standard input comes before it, with a blank line between
+    pub prompt: Option<String>,
+    /// Print one JSON object, as a batch does, in place of text
+    #[arg(long)]
+    pub json: bool,
+    /// Print speed and token counts to standard error
+    #[arg(long)]
+    pub stats: bool,
+    /// Print the model's thinking to standard error
+    #[arg(long)]
+    pub show_thinking: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct BatchArgs {
+    /// Files to read, one after the other; standard input if none is given
+    pub inputs: Vec<PathBuf>,
+    /// Form of the input [default: jsonl if it begins with `{`, else lines]
+    #[arg(long = "in", value_name = "FORM")]
+    pub input_form: Option<InputForm>,
+    /// Form of the output [default: jsonl for jsonl input, else text]
+    #[arg(long = "out", value_name = "FORM")]
+    pub output_form: Option<OutputForm>,
+    /// Write to this file in place of standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Write line breaks inside a text answer as \n, so that one line is one answer
+    #[arg(long)]
+    pub one_line: bool,
+    /// What to do when a record fails
+    #[arg(long, value_name = "continue|stop", default_value = "continue")]
+    pub on_error: OnError,
+    /// Stop after this many records
+    #[arg(long, value_name = "COUNT")]
+    pub limit: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum InputForm {
+    Lines,
+    Jsonl,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OutputForm {
+    Text,
+    Jsonl,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnError {
+    Continue,
+    Stop,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum DevCommand {
+    /// Logits, hidden states and greedy ids of given prompts
+    Forward {
+        /// One JSON case a line
+        #[arg(long)]
+        cases: PathBuf,
+        /// The safetensors file to write
+        #[arg(long)]
+        out: PathBuf,
+        /// Only `none` and `auto` so far
+        #[arg(long, default_value = "auto")]
+        quant: String,
+    },
+    /// Chat templates: JSONL of messages on standard input to JSONL of text and ids
+    Render,
+    /// Tokenizer: JSONL of texts on standard input to JSONL of ids
+    Tokenize,
+}

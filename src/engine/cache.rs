@@ -1,0 +1,223 @@
+//! The hybrid cache: what the model remembers of the tokens it has read, one typed entry per layer.
+//!
+//! A full-attention layer keeps keys and values, which can be cut at any length. A linear layer keeps a fixed
+//! state that can't be undone, only restored. Going back is therefore possible to a [`Checkpoint`] and to
+//! nothing else, and always for all layers together.
+
+use burn::tensor::Tensor;
+
+use super::config::{LayerType, ModelConfig};
+use super::device::OpenDevice;
+
+/// Keys and values are allocated in steps of at least this many tokens.
+const KV_BLOCK: usize = 256;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this checkpoint is not of the cache's present past: the cache was reset or went back behind it")]
+pub struct StaleCheckpoint;
+
+/// Everything that a model has read, in the form it needs to go on.
+pub struct Cache {
+    layers: Vec<LayerState>,
+    tokens: Vec<u32>,
+    empty: Vec<DeltaState>,
+    /// Serial numbers of the checkpoints that can still be restored, oldest first.
+    restorable: Vec<u64>,
+    next_serial: u64,
+}
+
+pub enum LayerState {
+    Kv(Kv),
+    Delta(DeltaState),
+}
+
+/// A moment to which a cache can go back: the states of the linear layers, and a length for the others.
+/// One costs the linear states in memory, 18 MiB for the 0.8B model.
+#[derive(Clone)]
+pub struct Checkpoint {
+    serial: u64,
+    len: usize,
+    delta: Vec<DeltaState>,
+}
+
+impl Checkpoint {
+    /// How many tokens the cache held.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl Cache {
+    pub fn new(config: &ModelConfig, device: &OpenDevice) -> Self {
+        let layers: Vec<LayerState> = config
+            .layer_types
+            .iter()
+            .map(|layer_type| match layer_type {
+                LayerType::FullAttention => LayerState::Kv(Kv::new(config, device)),
+                LayerType::LinearAttention => LayerState::Delta(DeltaState::zero(config, device)),
+            })
+            .collect();
+        let empty = deltas(&layers).cloned().collect();
+        Self { layers, tokens: Vec::new(), empty, restorable: Vec::new(), next_serial: 0 }
+    }
+
+    /// How many tokens it holds.
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    /// The tokens it holds.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    pub(super) fn layers_mut(&mut self) -> &mut [LayerState] {
+        &mut self.layers
+    }
+
+    pub(super) fn push_tokens(&mut self, ids: &[u32]) {
+        self.tokens.extend_from_slice(ids);
+    }
+
+    /// Forgets everything. Memory for keys and values is kept.
+    pub fn reset(&mut self) {
+        self.restorable.clear();
+        let empty = self.empty.clone();
+        self.restore(0, &empty);
+    }
+
+    /// Remembers the present moment.
+    pub fn checkpoint(&mut self) -> Checkpoint {
+        let serial = self.next_serial;
+        self.next_serial += 1;
+        self.restorable.push(serial);
+        Checkpoint { serial, len: self.len(), delta: deltas(&self.layers).cloned().collect() }
+    }
+
+    /// Goes back to `checkpoint`. Checkpoints taken after it become stale.
+    ///
+    /// # Errors
+    /// [`StaleCheckpoint`] if the tokens before it are no longer those it was taken behind; the cache is
+    /// then unchanged.
+    pub fn rewind(&mut self, checkpoint: &Checkpoint) -> Result<(), StaleCheckpoint> {
+        let index = self.restorable.binary_search(&checkpoint.serial).map_err(|_| StaleCheckpoint)?;
+        self.restorable.truncate(index + 1);
+        self.restore(checkpoint.len, &checkpoint.delta);
+        Ok(())
+    }
+
+    fn restore(&mut self, len: usize, delta: &[DeltaState]) {
+        let mut delta = delta.iter();
+        for layer in &mut self.layers {
+            match layer {
+                LayerState::Kv(kv) => kv.len = len,
+                LayerState::Delta(state) => {
+                    *state = delta.next().expect("one saved state per linear layer").clone();
+                }
+            }
+        }
+        self.tokens.truncate(len);
+    }
+}
+
+fn deltas(layers: &[LayerState]) -> impl Iterator<Item = &DeltaState> {
+    layers.iter().filter_map(|layer| match layer {
+        LayerState::Delta(state) => Some(state),
+        LayerState::Kv(_) => None,
+    })
+}
+
+/// Keys (normed and rotated) and values of one full-attention layer, each `[kv_heads, capacity, head_dim]`.
+pub struct Kv {
+    /// `None` only while an append moves them out: a second handle would force a copy of the whole.
+    tensors: Option<(Tensor<3>, Tensor<3>)>,
+    len: usize,
+}
+
+impl Kv {
+    pub(super) fn new(config: &ModelConfig, device: &OpenDevice) -> Self {
+        let shape = [config.num_key_value_heads, KV_BLOCK, config.head_dim];
+        let zeros = || Tensor::zeros(shape, &device.tensors);
+        Self { tensors: Some((zeros(), zeros())), len: 0 }
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds `k`, `v` `[t, kv_heads, head_dim]`.
+    pub fn append(&mut self, k: Tensor<3>, v: Tensor<3>) {
+        let t = k.dims()[0];
+        let (keys, values) = self.tensors.take().expect("only an append takes them, and it puts them back");
+        let write = |whole: Tensor<3>, part: Tensor<3>| {
+            let [heads, capacity, d] = whole.dims();
+            let needed = self.len + t;
+            let whole = match needed > capacity {
+                true => grown(whole, self.len, needed),
+                false => whole,
+            };
+            whole.slice_assign([0..heads, self.len..needed, 0..d], part.swap_dims(0, 1))
+        };
+        self.tensors = Some((write(keys, k), write(values, v)));
+        self.len += t;
+    }
+
+    /// The first `n` keys and values. `n` may exceed the length up to the capacity: the rest is finite, and
+    /// the caller masks it.
+    pub fn first(&self, n: usize) -> (Tensor<3>, Tensor<3>) {
+        let (keys, values) = self.tensors.as_ref().expect("only an append takes them, and it puts them back");
+        (keys.clone().narrow(1, 0, n), values.clone().narrow(1, 0, n))
+    }
+}
+
+/// A copy with room for `needed` tokens and half as many again, so that n appends copy O(n) in total.
+fn grown(whole: Tensor<3>, len: usize, needed: usize) -> Tensor<3> {
+    let [heads, _, d] = whole.dims();
+    let capacity = (needed + needed / 2).next_multiple_of(KV_BLOCK);
+    let larger = Tensor::zeros([heads, capacity, d], &whole.device());
+    match len {
+        0 => larger,
+        _ => larger.slice_assign([0..heads, 0..len, 0..d], whole.narrow(1, 0, len)),
+    }
+}
+
+/// What a linear layer carries from token to token.
+#[derive(Clone)]
+pub struct DeltaState {
+    /// Inputs of the convolution for the tokens before the next one: `[conv_kernel - 1, conv_dim]`.
+    pub conv: Tensor<2>,
+    /// `[value_heads, d_k, d_v]`; `None` only while a forward pass moves it, so that it can change in place.
+    recurrent: Option<Tensor<3>>,
+}
+
+impl DeltaState {
+    pub(super) fn zero(config: &ModelConfig, device: &OpenDevice) -> Self {
+        let conv = [config.linear_conv_kernel_dim - 1, config.conv_dim()];
+        let recurrent =
+            [config.linear_num_value_heads, config.linear_key_head_dim, config.linear_value_head_dim];
+        Self {
+            conv: Tensor::zeros(conv, &device.tensors),
+            recurrent: Some(Tensor::zeros(recurrent, &device.tensors)),
+        }
+    }
+
+    pub fn take_recurrent(&mut self) -> Tensor<3> {
+        self.recurrent.take().expect("a forward pass puts the state back")
+    }
+
+    pub fn put_recurrent(&mut self, state: Tensor<3>) {
+        self.recurrent = Some(state);
+    }
+}

@@ -1,0 +1,366 @@
+//! `config.json` read into a [`ModelConfig`] whose every relation holds; nothing downstream checks again.
+//!
+//! Accepts the nested form (`text_config` inside a multimodal config) and the flat text-only form, and the
+//! older places of the rope values. Unknown keys are ignored, as the reference implementation does.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+/// Largest `config.json` that is read; real ones have a few KiB.
+const MAX_CONFIG_BYTES: u64 = 4 << 20;
+/// More layers than any model of the family by a factor of ten: beyond it the file is damaged or hostile.
+const MAX_LAYERS: usize = 1024;
+/// Upper bound of every width, so that products of two of them can't overflow.
+const MAX_DIM: usize = 1 << 24;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("there is no model at {0}: the folder doesn't exist")]
+    NoFolder(PathBuf),
+    #[error("{0} is not a folder; give the folder that holds config.json and the .safetensors files")]
+    NotAFolder(PathBuf),
+    #[error("{0} has no config.json, so it is not a model folder in Hub layout")]
+    NoConfig(PathBuf),
+    #[error("cannot read {path}: {source}")]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{path} is not a valid model config: {why}")]
+    Invalid { path: PathBuf, why: String },
+    #[error(
+        "model type {model_type:?} is not supported; Loquat runs the Qwen3.5 family ({})",
+        SUPPORTED.join(", ")
+    )]
+    UnknownModelType { model_type: String },
+    #[error("{what} is not supported yet")]
+    NotYet { what: String },
+}
+
+const SUPPORTED: [&str; 2] = ["qwen3_5", "qwen3_5_text"];
+/// Of the family, but with parts that are still to be built.
+const LATER: [&str; 3] = ["qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"];
+
+/// What mixes the tokens in a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LayerType {
+    LinearAttention,
+    FullAttention,
+}
+
+/// The text model, with the names of `config.json`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelConfig {
+    pub vocab_size: usize,
+    pub hidden_size: usize,
+    pub intermediate_size: usize,
+    pub layer_types: Vec<LayerType>,
+    pub num_attention_heads: usize,
+    pub num_key_value_heads: usize,
+    pub head_dim: usize,
+    pub linear_num_key_heads: usize,
+    pub linear_num_value_heads: usize,
+    pub linear_key_head_dim: usize,
+    pub linear_value_head_dim: usize,
+    pub linear_conv_kernel_dim: usize,
+    pub rms_norm_eps: f64,
+    pub rope: RopeConfig,
+    /// `None` when the config doesn't say; then a missing `lm_head.weight` means tied.
+    pub tie_word_embeddings: Option<bool>,
+    pub max_position_embeddings: usize,
+    /// Stop ids named by the config; `generation_config.json` has the last word.
+    pub eos_token_ids: Vec<u32>,
+    /// Whether the checkpoint also carries a vision tower.
+    pub has_vision: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct RopeConfig {
+    pub theta: f64,
+    /// Channels of a head that rotate: `partial_rotary_factor * head_dim`.
+    pub rotary_dim: usize,
+    /// How many frequencies belong to the time, height and width axes.
+    pub mrope_section: [usize; 3],
+}
+
+impl ModelConfig {
+    /// Reads and checks `dir/config.json`.
+    ///
+    /// # Errors
+    /// Each variant of [`ConfigError`] names the file and what is wrong in it.
+    pub fn open(dir: &Path) -> Result<Self, ConfigError> {
+        match fs::metadata(dir) {
+            Err(_) => return Err(ConfigError::NoFolder(dir.to_owned())),
+            Ok(meta) if !meta.is_dir() => return Err(ConfigError::NotAFolder(dir.to_owned())),
+            Ok(_) => {}
+        }
+        let path = dir.join("config.json");
+        let json =
+            read_json(&path, MAX_CONFIG_BYTES)?.ok_or_else(|| ConfigError::NoConfig(dir.to_owned()))?;
+        Self::from_json(&json).map_err(|error| match error {
+            ParseError::Invalid(why) => ConfigError::Invalid { path, why },
+            ParseError::Config(error) => error,
+        })
+    }
+
+    fn from_json(json: &Value) -> Result<Self, ParseError> {
+        let root = json.as_object().ok_or("it is not a JSON object")?;
+        let model_type = root.get("model_type").and_then(Value::as_str).unwrap_or_default();
+        if LATER.contains(&model_type) {
+            return Err(ConfigError::NotYet { what: format!("model type {model_type:?}") }.into());
+        }
+        if !SUPPORTED.contains(&model_type) {
+            return Err(ConfigError::UnknownModelType { model_type: model_type.to_owned() }.into());
+        }
+        let text = match root.get("text_config") {
+            None => root,
+            Some(Value::Object(text)) => text,
+            Some(_) => return Err("text_config is not an object".into()),
+        };
+        let keys = Keys { text, root };
+
+        let num_hidden_layers = keys.dim("num_hidden_layers", None)?;
+        if num_hidden_layers > MAX_LAYERS {
+            return Err(format!("num_hidden_layers is {num_hidden_layers}, more than {MAX_LAYERS}").into());
+        }
+        let num_attention_heads = keys.dim("num_attention_heads", None)?;
+        let head_dim = keys.dim("head_dim", Some(256))?;
+        let config = Self {
+            vocab_size: keys.dim("vocab_size", None)?,
+            hidden_size: keys.dim("hidden_size", None)?,
+            intermediate_size: keys.dim("intermediate_size", None)?,
+            layer_types: layer_types(&keys, num_hidden_layers)?,
+            num_attention_heads,
+            num_key_value_heads: keys.dim("num_key_value_heads", Some(num_attention_heads))?,
+            head_dim,
+            linear_num_key_heads: keys.dim("linear_num_key_heads", Some(16))?,
+            linear_num_value_heads: keys.dim("linear_num_value_heads", Some(32))?,
+            linear_key_head_dim: keys.dim("linear_key_head_dim", Some(128))?,
+            linear_value_head_dim: keys.dim("linear_value_head_dim", Some(128))?,
+            linear_conv_kernel_dim: keys.dim("linear_conv_kernel_dim", Some(4))?,
+            rms_norm_eps: keys.number("rms_norm_eps", 1e-6)?,
+            rope: rope(&keys, head_dim)?,
+            tie_word_embeddings: keys.tied(),
+            max_position_embeddings: keys.dim("max_position_embeddings", Some(262_144))?,
+            eos_token_ids: token_ids(text.get("eos_token_id").or_else(|| root.get("eos_token_id"))),
+            has_vision: root.get("vision_config").is_some_and(Value::is_object),
+        };
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The relations between values that the model code relies on.
+    fn check(&self) -> Result<(), String> {
+        let groups = [
+            (
+                "num_attention_heads",
+                self.num_attention_heads,
+                "num_key_value_heads",
+                self.num_key_value_heads,
+            ),
+            (
+                "linear_num_value_heads",
+                self.linear_num_value_heads,
+                "linear_num_key_heads",
+                self.linear_num_key_heads,
+            ),
+        ];
+        for (name, many, divisor_name, few) in groups {
+            if !many.is_multiple_of(few) {
+                return Err(format!("{name} ({many}) is not a multiple of {divisor_name} ({few})"));
+            }
+        }
+        if self.linear_conv_kernel_dim < 2 {
+            return Err("linear_conv_kernel_dim must be at least 2".into());
+        }
+        if !(self.rms_norm_eps > 0.0 && self.rms_norm_eps < 1.0) {
+            return Err(format!("rms_norm_eps is {}", self.rms_norm_eps));
+        }
+        let largest = [
+            ("query and gate rows", self.num_attention_heads.saturating_mul(2 * self.head_dim)),
+            ("linear key width", self.linear_num_key_heads.saturating_mul(self.linear_key_head_dim)),
+            ("linear value width", self.linear_num_value_heads.saturating_mul(self.linear_value_head_dim)),
+        ];
+        match largest.iter().find(|(_, width)| *width > MAX_DIM) {
+            Some((name, width)) => Err(format!("{name} would be {width}, more than {MAX_DIM}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Width of all query (or all key) heads of a linear layer together.
+    pub fn linear_key_dim(&self) -> usize {
+        self.linear_num_key_heads * self.linear_key_head_dim
+    }
+
+    /// Width of all value heads of a linear layer together.
+    pub fn linear_value_dim(&self) -> usize {
+        self.linear_num_value_heads * self.linear_value_head_dim
+    }
+
+    /// Channels of the causal convolution: queries, keys and values.
+    pub fn conv_dim(&self) -> usize {
+        2 * self.linear_key_dim() + self.linear_value_dim()
+    }
+
+    /// Bytes that each token adds to the KV cache (f32 keys and values of the full-attention layers).
+    pub fn kv_bytes_per_token(&self) -> usize {
+        let full = self.layer_types.iter().filter(|t| **t == LayerType::FullAttention).count();
+        full * self.num_key_value_heads * self.head_dim * 2 * size_of::<f32>()
+    }
+}
+
+/// Parses a JSON file of bounded size; `None` if it doesn't exist.
+pub(crate) fn read_json(path: &Path, max_bytes: u64) -> Result<Option<Value>, ConfigError> {
+    let read_error = |source| ConfigError::Read { path: path.to_owned(), source };
+    let size = match fs::metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(read_error)?.len(),
+    };
+    let invalid = |why: String| ConfigError::Invalid { path: path.to_owned(), why };
+    if size > max_bytes {
+        return Err(invalid(format!("it has {size} bytes, more than {max_bytes}")));
+    }
+    let bytes = fs::read(path).map_err(read_error)?;
+    serde_json::from_slice(&bytes).map(Some).map_err(|error| invalid(error.to_string()))
+}
+
+/// One id or a list of them; anything else is none.
+pub(crate) fn token_ids(value: Option<&Value>) -> Vec<u32> {
+    let id = |v: &Value| v.as_u64().and_then(|id| u32::try_from(id).ok());
+    match value {
+        Some(Value::Array(ids)) => ids.iter().filter_map(id).collect(),
+        Some(one) => id(one).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+enum ParseError {
+    Invalid(String),
+    Config(ConfigError),
+}
+
+impl From<String> for ParseError {
+    fn from(why: String) -> Self {
+        Self::Invalid(why)
+    }
+}
+
+impl From<&str> for ParseError {
+    fn from(why: &str) -> Self {
+        Self::Invalid(why.to_owned())
+    }
+}
+
+impl From<ConfigError> for ParseError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+/// Looks keys up in the text part first, then at the top level.
+struct Keys<'a> {
+    text: &'a Map<String, Value>,
+    root: &'a Map<String, Value>,
+}
+
+impl Keys<'_> {
+    fn get(&self, key: &str) -> Option<&Value> {
+        self.text.get(key).or_else(|| self.root.get(key)).filter(|v| !v.is_null())
+    }
+
+    /// A width or count between 1 and [`MAX_DIM`].
+    fn dim(&self, key: &str, default: Option<usize>) -> Result<usize, String> {
+        let Some(value) = self.get(key) else {
+            return default.ok_or_else(|| format!("{key} is missing"));
+        };
+        value
+            .as_u64()
+            .and_then(|n| usize::try_from(n).ok())
+            .filter(|n| (1..=MAX_DIM).contains(n))
+            .ok_or_else(|| format!("{key} is {value}, expected a whole number from 1 to {MAX_DIM}"))
+    }
+
+    fn number(&self, key: &str, default: f64) -> Result<f64, String> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(value) => value.as_f64().ok_or_else(|| format!("{key} is {value}, expected a number")),
+        }
+    }
+
+    /// Tied if either level says so; `None` if neither says anything.
+    fn tied(&self) -> Option<bool> {
+        let said = [self.text, self.root].map(|m| m.get("tie_word_embeddings").and_then(Value::as_bool));
+        match said {
+            [None, None] => None,
+            _ => Some(said.contains(&Some(true))),
+        }
+    }
+}
+
+fn layer_types(keys: &Keys, num_hidden_layers: usize) -> Result<Vec<LayerType>, String> {
+    let Some(value) = keys.get("layer_types") else {
+        let interval = keys.dim("full_attention_interval", Some(4))?;
+        let layer_type = |i: usize| match (i + 1).is_multiple_of(interval) {
+            true => LayerType::FullAttention,
+            false => LayerType::LinearAttention,
+        };
+        return Ok((0..num_hidden_layers).map(layer_type).collect());
+    };
+    let list = value.as_array().ok_or("layer_types is not a list")?;
+    if list.len() != num_hidden_layers {
+        return Err(format!("layer_types has {} entries for {num_hidden_layers} layers", list.len()));
+    }
+    list.iter()
+        .map(|layer| match layer.as_str() {
+            Some("linear_attention") => Ok(LayerType::LinearAttention),
+            Some("full_attention") => Ok(LayerType::FullAttention),
+            _ => Err(format!("layer_types has the unknown entry {layer}")),
+        })
+        .collect()
+}
+
+/// New files keep the rope values in `rope_parameters`, older ones in `rope_scaling` and flat keys.
+fn rope(keys: &Keys, head_dim: usize) -> Result<RopeConfig, String> {
+    let empty = Map::new();
+    let nested = |key| keys.get(key).and_then(Value::as_object).unwrap_or(&empty);
+    let (new, old) = (nested("rope_parameters"), nested("rope_scaling"));
+    let find =
+        |key: &str| new.get(key).or_else(|| old.get(key)).or_else(|| keys.get(key)).filter(|v| !v.is_null());
+    let number = |key: &str, default: f64| match find(key) {
+        None => Ok(default),
+        Some(value) => value.as_f64().ok_or_else(|| format!("{key} is {value}, expected a number")),
+    };
+
+    let rope_type = find("rope_type").or_else(|| find("type")).and_then(Value::as_str).unwrap_or("default");
+    if !["default", "mrope"].contains(&rope_type) {
+        return Err(format!("rope type {rope_type:?} is not supported"));
+    }
+    let theta = number("rope_theta", 1e7)?;
+    if !(theta.is_finite() && theta > 1.0) {
+        return Err(format!("rope_theta is {theta}"));
+    }
+    let factor = number("partial_rotary_factor", 0.25)?;
+    let rotary_dim = (head_dim as f64 * factor) as usize;
+    if !(0.0..=1.0).contains(&factor) || rotary_dim == 0 || !rotary_dim.is_multiple_of(2) {
+        return Err(format!("partial_rotary_factor {factor} of head_dim {head_dim} is not an even width"));
+    }
+    let half = rotary_dim / 2;
+    let mrope_section = match find("mrope_section") {
+        None => [11, 11, 10].map(|n: usize| n.min(half)),
+        Some(value) => {
+            let numbers: Option<Vec<usize>> = value
+                .as_array()
+                .map(|list| list.iter().filter_map(Value::as_u64).map(|n| n as usize).collect());
+            let section: [usize; 3] = numbers
+                .and_then(|list| list.try_into().ok())
+                .ok_or_else(|| format!("mrope_section is {value}, expected three whole numbers"))?;
+            if section.iter().any(|n| *n > half) {
+                return Err(format!("mrope_section {section:?} exceeds the {half} frequencies"));
+            }
+            section
+        }
+    };
+    Ok(RopeConfig { theta, rotary_dim, mrope_section })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! `y = x W^T` with W in its storage format: `x [t, columns]` f32, `W [rows, columns]` bf16, f16 or f32.
+//!
+//! Every row of the result is a dot product accumulated in f32. Few tokens (decode) read each weight once
+//! and are bound by memory; many (prefill) widen a tile of W that stays in the cache and multiply by it.
+
+pub mod gpu;
+#[cfg(test)]
+mod scalar;
+mod simd;
+
+use burn::tensor::{DType, Shape};
+use burn_flex::{FlexTensor, Layout};
+use gemm::Parallelism;
+use rayon::prelude::*;
+
+#[cfg(test)]
+pub use scalar::linear as linear_scalar;
+#[cfg(test)]
+pub use simd::all as all_dots;
+
+use super::super::weights::WeightFormat;
+
+/// Up to this many tokens, dot products of whole rows beat widening a tile for a blocked multiplication.
+const MAX_DOT_TOKENS: usize = 4;
+/// Output rows per task of a product with few tokens: at 1024 columns of bf16 this is 128 KiB of weights.
+const DOT_ROWS: usize = 64;
+/// Bytes of a widened tile: half of a 1 MiB second-level cache, so that the tokens fit beside it.
+const TILE_BYTES: usize = 512 << 10;
+
+/// `x W^T` on the CPU. `weight` holds `rows * columns` numbers in `format`, row after row.
+///
+/// # Panics
+/// If the lengths disagree: shapes are checked when a model is loaded.
+pub fn linear(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, columns: usize) -> Vec<f32> {
+    let t = x.len() / columns;
+    assert_eq!(x.len(), t * columns, "x is [t, columns]");
+    assert!(weight.len() >= rows * columns * format.bytes(), "the weight holds rows * columns numbers");
+    let mut y = vec![0.0; t * rows];
+    if t <= MAX_DOT_TOKENS {
+        dot_products(x, weight, format, rows, columns, &mut y);
+    } else {
+        tiles(x, weight, format, rows, columns, &mut y);
+    }
+    y
+}
+
+fn dot_products(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, columns: usize, y: &mut [f32]) {
+    let t = x.len() / columns;
+    let row_bytes = columns * format.bytes();
+    let dot = simd::dot(format);
+    let out = Scattered(y.as_mut_ptr());
+    let n_tasks = rows.div_ceil(DOT_ROWS);
+    let task = |task: usize| {
+        for row in task * DOT_ROWS..rows.min((task + 1) * DOT_ROWS) {
+            let w = &weight[row * row_bytes..(row + 1) * row_bytes];
+            for i in 0..t {
+                let value = dot(w, &x[i * columns..(i + 1) * columns]);
+                // SAFETY: `i < t` and `row < rows`, so the index is below `t * rows`, the length of `y`;
+                // each (i, row) is written by one task only.
+                unsafe { *out.at(i * rows + row) = value };
+            }
+        }
+    };
+    // A small product isn't worth waking other threads.
+    if rows * row_bytes < 256 << 10 {
+        (0..n_tasks).for_each(task);
+    } else {
+        (0..n_tasks).into_par_iter().for_each(task);
+    }
+}
+
+fn tiles(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, columns: usize, y: &mut [f32]) {
+    let t = x.len() / columns;
+    let row_bytes = columns * format.bytes();
+    let tile_rows = (TILE_BYTES / (columns * size_of::<f32>())).next_multiple_of(16).min(rows);
+    let out = Scattered(y.as_mut_ptr());
+    (0..rows.div_ceil(tile_rows)).into_par_iter().for_each_init(Vec::new, |tile: &mut Vec<f32>, index| {
+        let start = index * tile_rows;
+        let n = tile_rows.min(rows - start);
+        tile.resize(n * columns, 0.0);
+        simd::widen(format, &weight[start * row_bytes..(start + n) * row_bytes], tile);
+        // SAFETY: the product writes `[t, n]` at column `start` of the `[t, rows]` output with row stride
+        // `rows`; tiles are disjoint in columns. Both inputs have the lengths their strides say.
+        unsafe {
+            gemm::gemm(
+                t,
+                n,
+                columns,
+                out.at(start),
+                1,
+                rows as isize,
+                false,
+                x.as_ptr(),
+                1,
+                columns as isize,
+                tile.as_ptr(),
+                columns as isize,
+                1,
+                0.0,
+                1.0,
+                false,
+                false,
+                false,
+                Parallelism::None,
+            );
+        }
+    });
+}
+
+/// The output, written by several threads at disjoint places.
+#[derive(Clone, Copy)]
+struct Scattered(*mut f32);
+
+// SAFETY: each task writes elements that no other task touches; see the uses.
+unsafe impl Send for Scattered {}
+// SAFETY: as above.
+unsafe impl Sync for Scattered {}
+
+impl Scattered {
+    /// # Safety
+    /// `index` lies inside the output.
+    unsafe fn at(self, index: usize) -> *mut f32 {
+        // SAFETY: the caller keeps `index` inside the allocation.
+        unsafe { self.0.add(index) }
+    }
+}
+
+pub(super) fn flex(x: FlexTensor, weight: &FlexTensor, format: WeightFormat, rows: usize) -> FlexTensor {
+    let x = x.to_contiguous();
+    let [t, columns] = [x.layout().shape()[0], x.layout().shape()[1]];
+    let values = x.as_slice::<f32>().expect("activations are f32 and contiguous here");
+    let y = linear(values, weight.bytes(), format, rows, columns);
+    debug_assert_eq!(y.len(), t * rows);
+    float_tensor(y, [t, rows])
+}
+
+pub(super) fn flex_widen_rows(
+    weight: &FlexTensor,
+    format: WeightFormat,
+    start: usize,
+    rows: usize,
+    columns: usize,
+) -> FlexTensor {
+    let row_bytes = columns * format.bytes();
+    let mut values = vec![0.0; rows * columns];
+    simd::widen(format, &weight.bytes()[start * row_bytes..(start + rows) * row_bytes], &mut values);
+    float_tensor(values, [rows, columns])
+}
+
+pub(super) fn float_tensor<const D: usize>(values: Vec<f32>, shape: [usize; D]) -> FlexTensor {
+    let layout = Layout::contiguous(Shape::new(shape));
+    FlexTensor::new(burn::tensor::Bytes::from_elems(values), layout, DType::F32)
+}

@@ -1,0 +1,255 @@
+//! The dot product of a stored row with an f32 vector, for AVX-512, AVX2 and everything else, chosen once
+//! per product from what the CPU reports.
+
+use half::{bf16, f16};
+
+use super::super::super::weights::WeightFormat;
+
+/// Takes a row of stored numbers (little endian, any alignment) and as many f32 values.
+pub type Dot = fn(&[u8], &[f32]) -> f32;
+
+/// The best dot product for `format` on this CPU.
+pub fn dot(format: WeightFormat) -> Dot {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if let Some(dot) = x86::dot_avx512(format).or_else(|| x86::dot_avx2(format)) {
+            return dot;
+        }
+    }
+    portable(format)
+}
+
+/// Every dot product that this CPU can run, with its name: for the test that compares them.
+#[cfg(test)]
+pub fn all(format: WeightFormat) -> Vec<(&'static str, Dot)> {
+    let mut all = vec![("portable", portable(format))];
+    #[cfg(target_arch = "x86_64")]
+    {
+        all.extend(x86::dot_avx512(format).map(|dot| ("avx512", dot)));
+        all.extend(x86::dot_avx2(format).map(|dot| ("avx2", dot)));
+    }
+    all
+}
+
+/// The dot product without CPU-specific instructions.
+fn portable(format: WeightFormat) -> Dot {
+    match format {
+        WeightFormat::Bf16 => |w, x| lanes::<2>(w, x, |b| bf16::from_le_bytes(b).to_f32()),
+        WeightFormat::F16 => |w, x| lanes::<2>(w, x, |b| f16::from_le_bytes(b).to_f32()),
+        WeightFormat::F32 => |w, x| lanes::<4>(w, x, f32::from_le_bytes),
+    }
+}
+
+/// Sixteen running sums, which the compiler turns into whatever vectors the target has.
+fn lanes<const BYTES: usize>(w: &[u8], x: &[f32], widen: impl Fn([u8; BYTES]) -> f32) -> f32 {
+    const N: usize = 16;
+    let (w, _) = w.as_chunks::<BYTES>();
+    let (w_blocks, w_rest) = w.as_chunks::<N>();
+    let (x_blocks, x_rest) = x.as_chunks::<N>();
+    let mut sums = [0.0f32; N];
+    for (w, x) in w_blocks.iter().zip(x_blocks) {
+        for lane in 0..N {
+            sums[lane] += widen(w[lane]) * x[lane];
+        }
+    }
+    let rest: f32 = w_rest.iter().zip(x_rest).map(|(w, x)| widen(*w) * x).sum();
+    sums.iter().sum::<f32>() + rest
+}
+
+/// Widens stored numbers to f32.
+pub fn widen(format: WeightFormat, bytes: &[u8], out: &mut [f32]) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx512f") {
+        x86::widen_avx512(format, bytes, out);
+        return;
+    }
+    format.widen(bytes, out);
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::{Dot, WeightFormat, portable};
+
+    const BF16: u8 = WeightFormat::Bf16 as u8;
+    const F16: u8 = WeightFormat::F16 as u8;
+    const F32: u8 = WeightFormat::F32 as u8;
+
+    /// Numbers per iteration of AVX-512: four vectors, enough loads in flight to fill the memory bus.
+    const BLOCK_512: usize = 64;
+    const BLOCK_256: usize = 32;
+
+    pub fn dot_avx512(format: WeightFormat) -> Option<Dot> {
+        if !is_x86_feature_detected!("avx512f") {
+            return None;
+        }
+        // SAFETY, for each: AVX-512F was just detected, and `split` passes whole blocks that lie inside.
+        Some(match format {
+            // SAFETY: as above.
+            WeightFormat::Bf16 => |w, x| {
+                split::<BLOCK_512>(w, x, WeightFormat::Bf16, |w, x, n| unsafe { sum_avx512::<BF16>(w, x, n) })
+            },
+            // SAFETY: as above.
+            WeightFormat::F16 => |w, x| {
+                split::<BLOCK_512>(w, x, WeightFormat::F16, |w, x, n| unsafe { sum_avx512::<F16>(w, x, n) })
+            },
+            // SAFETY: as above.
+            WeightFormat::F32 => |w, x| {
+                split::<BLOCK_512>(w, x, WeightFormat::F32, |w, x, n| unsafe { sum_avx512::<F32>(w, x, n) })
+            },
+        })
+    }
+
+    pub fn dot_avx2(format: WeightFormat) -> Option<Dot> {
+        if !(is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c"))
+        {
+            return None;
+        }
+        Some(match format {
+            // SAFETY: the features were just detected, and `split` passes whole blocks that lie inside.
+            WeightFormat::Bf16 => |w, x| {
+                split::<BLOCK_256>(w, x, WeightFormat::Bf16, |w, x, n| unsafe { sum_avx2::<BF16>(w, x, n) })
+            },
+            // SAFETY: as above.
+            WeightFormat::F16 => |w, x| {
+                split::<BLOCK_256>(w, x, WeightFormat::F16, |w, x, n| unsafe { sum_avx2::<F16>(w, x, n) })
+            },
+            // SAFETY: as above.
+            WeightFormat::F32 => |w, x| {
+                split::<BLOCK_256>(w, x, WeightFormat::F32, |w, x, n| unsafe { sum_avx2::<F32>(w, x, n) })
+            },
+        })
+    }
+
+    /// Gives `kernel` the whole blocks of a row, and does the rest in plain code.
+    #[inline]
+    fn split<const BLOCK: usize>(
+        w: &[u8],
+        x: &[f32],
+        format: WeightFormat,
+        kernel: impl Fn(*const u8, *const f32, usize) -> f32,
+    ) -> f32 {
+        assert!(w.len() >= x.len() * format.bytes(), "a row holds one number per activation");
+        let n = x.len() / BLOCK * BLOCK;
+        let sum = kernel(w.as_ptr(), x.as_ptr(), n);
+        if n == x.len() {
+            return sum;
+        }
+        sum + portable(format)(&w[n * format.bytes()..x.len() * format.bytes()], &x[n..])
+    }
+
+    /// # Safety
+    /// AVX-512F is there, and sixteen numbers of the format can be read at `w`.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn load_avx512<const FORMAT: u8>(w: *const u8) -> __m512 {
+        // SAFETY: the caller promises the bytes; the loads need no alignment.
+        unsafe {
+            match FORMAT {
+                BF16 => {
+                    let bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(w.cast()));
+                    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(bits))
+                }
+                F16 => _mm512_cvtph_ps(_mm256_loadu_si256(w.cast())),
+                _ => _mm512_loadu_ps(w.cast()),
+            }
+        }
+    }
+
+    /// # Safety
+    /// AVX-512F is there, `n` is a multiple of `BLOCK_512`, and both pointers lead to `n` numbers.
+    #[target_feature(enable = "avx512f")]
+    unsafe fn sum_avx512<const FORMAT: u8>(w: *const u8, x: *const f32, n: usize) -> f32 {
+        let bytes = if FORMAT == F32 { 4 } else { 2 };
+        let mut sums = [_mm512_setzero_ps(); 4];
+        let mut i = 0;
+        while i < n {
+            for (lane, sum) in sums.iter_mut().enumerate() {
+                let at = i + lane * 16;
+                // SAFETY: `at + 16 <= n`, since `i + BLOCK_512 <= n`.
+                *sum = unsafe {
+                    _mm512_fmadd_ps(
+                        load_avx512::<FORMAT>(w.add(at * bytes)),
+                        _mm512_loadu_ps(x.add(at)),
+                        *sum,
+                    )
+                };
+            }
+            i += BLOCK_512;
+        }
+        let [a, b, c, d] = sums;
+        _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d)))
+    }
+
+    /// # Safety
+    /// AVX2 and F16C are there, and eight numbers of the format can be read at `w`.
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    unsafe fn load_avx2<const FORMAT: u8>(w: *const u8) -> __m256 {
+        // SAFETY: the caller promises the bytes; the loads need no alignment.
+        unsafe {
+            match FORMAT {
+                BF16 => {
+                    let bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(w.cast()));
+                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits))
+                }
+                F16 => _mm256_cvtph_ps(_mm_loadu_si128(w.cast())),
+                _ => _mm256_loadu_ps(w.cast()),
+            }
+        }
+    }
+
+    /// # Safety
+    /// AVX2, FMA and F16C are there, `n` is a multiple of `BLOCK_256`, and both pointers lead to `n` numbers.
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn sum_avx2<const FORMAT: u8>(w: *const u8, x: *const f32, n: usize) -> f32 {
+        let bytes = if FORMAT == F32 { 4 } else { 2 };
+        let mut sums = [_mm256_setzero_ps(); 4];
+        let mut i = 0;
+        while i < n {
+            for (lane, sum) in sums.iter_mut().enumerate() {
+                let at = i + lane * 8;
+                // SAFETY: `at + 8 <= n`, since `i + BLOCK_256 <= n`.
+                *sum = unsafe {
+                    _mm256_fmadd_ps(load_avx2::<FORMAT>(w.add(at * bytes)), _mm256_loadu_ps(x.add(at)), *sum)
+                };
+            }
+            i += BLOCK_256;
+        }
+        let [a, b, c, d] = sums;
+        let sum = _mm256_add_ps(_mm256_add_ps(a, b), _mm256_add_ps(c, d));
+        let mut lanes = [0.0f32; 8];
+        // SAFETY: `lanes` has room for eight values.
+        unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), sum) };
+        lanes.iter().sum()
+    }
+
+    /// Needs AVX-512F.
+    pub fn widen_avx512(format: WeightFormat, bytes: &[u8], out: &mut [f32]) {
+        assert!(bytes.len() >= out.len() * format.bytes(), "one stored number per output");
+        let n = out.len() / 16 * 16;
+        // SAFETY: the caller detected AVX-512F; `n` numbers lie inside both slices.
+        unsafe {
+            match format {
+                WeightFormat::Bf16 => widen_blocks::<BF16>(bytes.as_ptr(), out.as_mut_ptr(), n),
+                WeightFormat::F16 => widen_blocks::<F16>(bytes.as_ptr(), out.as_mut_ptr(), n),
+                WeightFormat::F32 => widen_blocks::<F32>(bytes.as_ptr(), out.as_mut_ptr(), n),
+            }
+        }
+        format.widen(&bytes[n * format.bytes()..], &mut out[n..]);
+    }
+
+    /// # Safety
+    /// AVX-512F is there, `n` is a multiple of 16, and both pointers lead to `n` numbers.
+    #[target_feature(enable = "avx512f")]
+    unsafe fn widen_blocks<const FORMAT: u8>(bytes: *const u8, out: *mut f32, n: usize) {
+        let size = if FORMAT == F32 { 4 } else { 2 };
+        for i in (0..n).step_by(16) {
+            // SAFETY: `i + 16 <= n`.
+            unsafe { _mm512_storeu_ps(out.add(i), load_avx512::<FORMAT>(bytes.add(i * size))) };
+        }
+    }
+}

@@ -1,0 +1,131 @@
+use burn::tensor::Tensor;
+use half::{bf16, f16};
+
+use super::super::device::{DeviceChoice, open_device};
+use super::super::model::linear::Linear;
+use super::super::weights::Weight;
+use super::*;
+
+/// Numbers of no pattern in -1..1, the same on every run.
+fn noise(seed: u32, n: usize) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(2_654_435_769).wrapping_add(1);
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..n).map(|_| next()).collect()
+}
+
+fn stored(values: &[f32], format: WeightFormat) -> Vec<u8> {
+    match format {
+        WeightFormat::Bf16 => values.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect(),
+        WeightFormat::F16 => values.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect(),
+        WeightFormat::F32 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+    }
+}
+
+const FORMATS: [WeightFormat; 3] = [WeightFormat::Bf16, WeightFormat::F16, WeightFormat::F32];
+
+/// Tiny, odd, not a multiple of any block, and the widths of real layers.
+const SHAPES: [(usize, usize, usize); 8] = [
+    (1, 1, 1),
+    (1, 3, 5),
+    (2, 7, 33),
+    (1, 130, 65),
+    (5, 17, 48),
+    (4, 96, 100),
+    (9, 200, 1024),
+    (3, 70, 3584),
+];
+
+/// Rounding of an f32 sum of `columns` products, each at most 1: about the square root of the count in units
+/// of the last place, with a factor of 8 for the unlucky.
+fn tolerance(columns: usize) -> f32 {
+    8.0 * (columns as f32).sqrt() * f32::EPSILON * 4.0
+}
+
+fn assert_close(got: &[f32], expected: &[f32], tolerance: f32, what: &str) {
+    assert_eq!(got.len(), expected.len(), "{what}");
+    for (i, (g, e)) in got.iter().zip(expected).enumerate() {
+        assert!((g - e).abs() <= tolerance * (1.0 + e.abs()), "{what}: value {i} is {g}, expected {e}");
+    }
+}
+
+#[test]
+fn linear_on_the_cpu_equals_its_definition() {
+    for format in FORMATS {
+        for (t, rows, columns) in SHAPES {
+            let x = noise(1, t * columns);
+            // One byte in front makes the weights unaligned, as they may be in a file.
+            let bytes = [vec![0], stored(&noise(2, rows * columns), format)].concat();
+            let expected = linear::linear_scalar(&x, &bytes[1..], format, rows, columns);
+            let got = linear::linear(&x, &bytes[1..], format, rows, columns);
+            assert_close(&got, &expected, tolerance(columns), &format!("{format:?} {t}x{columns}x{rows}"));
+        }
+    }
+}
+
+#[test]
+fn every_instruction_set_gives_the_same_dot_product() {
+    for format in FORMATS {
+        for columns in [1, 15, 16, 31, 64, 65, 200, 1024] {
+            let x = noise(3, columns);
+            let row = stored(&noise(4, columns), format);
+            let expected = linear::linear_scalar(&x, &row, format, 1, columns)[0];
+            for (name, dot) in linear::all_dots(format) {
+                assert_close(
+                    &[dot(&row, &x)],
+                    &[expected],
+                    tolerance(columns),
+                    &format!("{name} {format:?}"),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn linear_on_the_gpu_equals_its_definition() {
+    let device =
+        open_device(DeviceChoice::Gpu(None)).expect("a Vulkan driver; .ci/run installs a software one");
+    for format in FORMATS {
+        for (t, rows, columns) in SHAPES {
+            let x = noise(1, t * columns);
+            let bytes = stored(&noise(2, rows * columns), format);
+            let expected = linear::linear_scalar(&x, &bytes, format, rows, columns);
+            let weight = Weight { format, shape: vec![rows, columns], data: bytes.into() };
+            let linear = Linear::new(weight, &device);
+            let x = Tensor::<1>::from_floats(x.as_slice(), &device.tensors).reshape([t, columns]);
+            let got: Vec<f32> = linear.forward(x).into_data().try_to_vec().unwrap();
+            assert_close(&got, &expected, tolerance(columns), &format!("{format:?} {t}x{columns}x{rows}"));
+        }
+    }
+}
+
+#[test]
+fn substitution_solves_the_system_on_both_devices() {
+    let gpu = open_device(DeviceChoice::Gpu(None)).expect("a Vulkan driver; .ci/run installs a software one");
+    let cpu = open_device(DeviceChoice::Cpu).unwrap();
+    for (b, n, m) in [(1, 1, 1), (2, 5, 3), (3, 64, 40), (2, 16, 100)] {
+        let a = noise(5, b * n * n);
+        let expected = noise(6, b * n * m);
+        // The right side is made from the answer, in f64: rhs = x + strictly_lower(a) x. Halving `a` keeps the
+        // answer well conditioned at n = 64.
+        let a: Vec<f32> = a.iter().map(|v| v / 16.0).collect();
+        let mut rhs = vec![0.0; b * n * m];
+        for (s, i, c) in (0..b).flat_map(|s| (0..n).flat_map(move |i| (0..m).map(move |c| (s, i, c)))) {
+            let x = |j: usize| f64::from(expected[(s * n + j) * m + c]);
+            let below: f64 = (0..i).map(|j| f64::from(a[(s * n + i) * n + j]) * x(j)).sum();
+            rhs[(s * n + i) * m + c] = (x(i) + below) as f32;
+        }
+        for device in [&cpu, &gpu] {
+            let tensor =
+                |v: &[f32], shape: [usize; 3]| Tensor::<1>::from_floats(v, &device.tensors).reshape(shape);
+            let x = solve::solve_unit_lower(tensor(&a, [b, n, n]), tensor(&rhs, [b, n, m]));
+            let got: Vec<f32> = x.into_data().try_to_vec().unwrap();
+            assert_close(&got, &expected, 2e-5, &format!("{b} systems of {n}x{m} on {}", device.name));
+        }
+    }
+}

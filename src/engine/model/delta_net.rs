@@ -1,0 +1,229 @@
+//! Gated delta net: the linear-attention layers.
+//!
+//! One step, per value head, with the state S `[d_k, d_v]` in f32 for the whole conversation:
+//!     S <- exp(g) S;  d = beta (v - S^T k);  S <- S + k d^T;  o = S^T q
+//! Prefill runs the same rule in chunks, where the steps of a chunk become one triangular system.
+//! Source: `torch_recurrent_gated_delta_rule` and `torch_chunk_gated_delta_rule` of the reference.
+//! Knows nothing of padding: the caller passes only real tokens.
+
+use burn::tensor::activation::{sigmoid, silu};
+use burn::tensor::{Tensor, TensorData};
+
+use super::linear::Linear;
+use super::norm::RmsNorm;
+use super::{Loader, ModelConfig, WeightsError};
+use crate::engine::cache::DeltaState;
+use crate::engine::kernels::solve::solve_unit_lower;
+
+/// Tokens per chunk, as in the reference. The triangular work grows with it, the serial steps shrink.
+const CHUNK: usize = 64;
+/// Inside the sum of squares of the l2 norm, as in the reference; not a clamp.
+const L2_EPS: f64 = 1e-6;
+
+pub struct DeltaNet {
+    in_proj_qkv: Linear,
+    in_proj_z: Linear,
+    in_proj_b: Linear,
+    in_proj_a: Linear,
+    /// One `[1, conv_dim]` weight per tap; the last one multiplies the current token.
+    conv1d: Vec<Tensor<2>>,
+    /// `-exp(A_log)` `[1, num_value_heads]`.
+    decay_rate: Tensor<2>,
+    dt_bias: Tensor<2>,
+    norm: RmsNorm,
+    out_proj: Linear,
+    dims: Dims,
+}
+
+#[derive(Clone, Copy)]
+struct Dims {
+    key_heads: usize,
+    value_heads: usize,
+    d_k: usize,
+    d_v: usize,
+}
+
+/// What the delta rule reads: `q`, `k` `[value_heads, t, d_k]` (normalised, `q` scaled), `v`
+/// `[value_heads, t, d_v]`, `g`, `beta` `[value_heads, t, 1]`.
+pub struct RuleInput {
+    pub q: Tensor<3>,
+    pub k: Tensor<3>,
+    pub v: Tensor<3>,
+    pub g: Tensor<3>,
+    pub beta: Tensor<3>,
+}
+
+impl DeltaNet {
+    pub fn load(config: &ModelConfig, loader: &Loader) -> Result<Self, WeightsError> {
+        let hidden = config.hidden_size;
+        let (conv_dim, value_dim) = (config.conv_dim(), config.linear_value_dim());
+        let heads = config.linear_num_value_heads;
+        let taps = config.linear_conv_kernel_dim;
+        let conv = loader.values("conv1d.weight", &[conv_dim, 1, taps])?;
+        let tap = |j: usize| -> Vec<f32> { conv.iter().skip(j).step_by(taps).copied().collect() };
+        let a_log = loader.values("A_log", &[heads])?;
+        let decay_rate: Vec<f32> = a_log.iter().map(|a| -a.exp()).collect();
+        let dt_bias = loader.values("dt_bias", &[heads])?;
+        Ok(Self {
+            in_proj_qkv: loader.linear("in_proj_qkv.weight", conv_dim, hidden)?,
+            in_proj_z: loader.linear("in_proj_z.weight", value_dim, hidden)?,
+            in_proj_b: loader.linear("in_proj_b.weight", heads, hidden)?,
+            in_proj_a: loader.linear("in_proj_a.weight", heads, hidden)?,
+            conv1d: (0..taps).map(|j| loader.vector(&tap(j)).unsqueeze()).collect(),
+            decay_rate: loader.vector(&decay_rate).unsqueeze(),
+            dt_bias: loader.vector(&dt_bias).unsqueeze(),
+            norm: RmsNorm::plain(loader, "norm.weight", config.linear_value_head_dim, config.rms_norm_eps)?,
+            out_proj: loader.linear("out_proj.weight", hidden, value_dim)?,
+            dims: Dims {
+                key_heads: config.linear_num_key_heads,
+                value_heads: heads,
+                d_k: config.linear_key_head_dim,
+                d_v: config.linear_value_head_dim,
+            },
+        })
+    }
+
+    /// `x [t, hidden_size]`, already normed; `state` goes on by `t` tokens.
+    pub fn forward(&self, x: Tensor<2>, state: &mut DeltaState) -> Tensor<2> {
+        let [t, _] = x.dims();
+        let input = self.rule_input(x.clone(), state);
+        let recurrent = state.take_recurrent();
+        let (o, recurrent) = match t {
+            1 => recurrent_step(input, recurrent),
+            _ => chunked(input, recurrent),
+        };
+        state.put_recurrent(recurrent);
+
+        let Dims { value_heads, d_v, .. } = self.dims;
+        let z = self.in_proj_z.forward(x).reshape([t, value_heads, d_v]);
+        let gated = self.norm.forward(o.swap_dims(0, 1)) * silu(z);
+        self.out_proj.forward(gated.reshape([t, value_heads * d_v]))
+    }
+
+    fn rule_input(&self, x: Tensor<2>, state: &mut DeltaState) -> RuleInput {
+        let [t, _] = x.dims();
+        let Dims { key_heads, value_heads, d_k, d_v } = self.dims;
+        let mixed = self.convolve(self.in_proj_qkv.forward(x.clone()), state);
+        let key_dim = key_heads * d_k;
+        let heads = |start: usize, n: usize, d: usize| {
+            mixed.clone().narrow(1, start, n * d).reshape([t, n, d]).swap_dims(0, 1)
+        };
+        let q = l2_norm(heads(0, key_heads, d_k)) * (d_k as f64).powf(-0.5);
+        let k = l2_norm(heads(key_dim, key_heads, d_k));
+        // Value head h reads key head h / r: each key head is repeated r times in a row.
+        let repeat = |x: Tensor<3>| match value_heads / key_heads {
+            1 => x,
+            r => x.reshape([key_heads, 1, t, d_k]).expand([key_heads, r, t, d_k]).reshape([
+                value_heads,
+                t,
+                d_k,
+            ]),
+        };
+        let dt = self.in_proj_a.forward(x.clone()) + self.dt_bias.clone();
+        let g = softplus(dt) * self.decay_rate.clone();
+        let per_head = |x: Tensor<2>| x.transpose().reshape([value_heads, t, 1]);
+        RuleInput {
+            q: repeat(q),
+            k: repeat(k),
+            v: heads(2 * key_dim, value_heads, d_v),
+            g: per_head(g),
+            beta: per_head(sigmoid(self.in_proj_b.forward(x))),
+        }
+    }
+
+    /// Causal depthwise convolution and SiLU over `mixed [t, conv_dim]`. The state holds the rows before it:
+    /// one fewer than there are taps, because the current row supplies the last tap.
+    fn convolve(&self, mixed: Tensor<2>, state: &mut DeltaState) -> Tensor<2> {
+        let [t, _] = mixed.dims();
+        let before = self.conv1d.len() - 1;
+        let window = Tensor::cat(vec![state.conv.clone(), mixed], 0);
+        // A view would keep the whole window alive between the calls.
+        state.conv = window.clone().narrow(0, t, before).mul_scalar(1.0);
+        let shifted =
+            self.conv1d.iter().enumerate().map(|(j, tap)| window.clone().narrow(0, j, t) * tap.clone());
+        let sum = shifted.reduce(|sum, term| sum + term).expect("the kernel has at least two taps");
+        silu(sum)
+    }
+}
+
+/// `x * rsqrt(sum(x^2) + eps)` over the last axis.
+fn l2_norm(x: Tensor<3>) -> Tensor<3> {
+    let sum = x.clone().square().sum_dim(2);
+    x * (sum + L2_EPS).sqrt().recip()
+}
+
+/// `ln(1 + e^x)`, written so that neither a large nor a very negative `x` loses it.
+fn softplus(x: Tensor<2>) -> Tensor<2> {
+    x.clone().clamp_min(0.0) + x.abs().neg().exp().log1p()
+}
+
+/// One token: `o [value_heads, 1, d_v]` and the new state `[value_heads, d_k, d_v]`.
+pub fn recurrent_step(input: RuleInput, state: Tensor<3>) -> (Tensor<3>, Tensor<3>) {
+    let RuleInput { q, k, v, g, beta } = input;
+    let state = state * g.exp();
+    let error = (v - k.clone().matmul(state.clone())) * beta;
+    let state = state + k.swap_dims(1, 2) * error;
+    (q.matmul(state.clone()), state)
+}
+
+/// Any number of tokens: `o [value_heads, t, d_v]` and the new state. Equal to `t` single steps in real
+/// arithmetic.
+pub fn chunked(input: RuleInput, mut state: Tensor<3>) -> (Tensor<3>, Tensor<3>) {
+    let [heads, t, d_k] = input.k.dims();
+    let d_v = input.v.dims()[2];
+    let device = input.k.device();
+    let chunk = CHUNK.min(t);
+    let n_chunks = t.div_ceil(chunk);
+
+    // Padding steps have k = v = q = beta = g = 0, which leaves the state as it is.
+    let in_chunks = |x: Tensor<3>| {
+        let width = x.dims()[2];
+        let padding = n_chunks * chunk - t;
+        let padded = match padding {
+            0 => x,
+            _ => Tensor::cat(vec![x, Tensor::zeros([heads, padding, width], &device)], 1),
+        };
+        padded.reshape([heads, n_chunks, chunk, width])
+    };
+    let [q, k, v, g, beta] = [input.q, input.k, input.v, input.g, input.beta].map(in_chunks);
+
+    // Row i, column j: the decay from step j to step i, for i >= j. The mask comes before the exponential,
+    // which would overflow above the diagonal.
+    let lower = lower_triangle(chunk, &device);
+    let g = g.cumsum(2);
+    let decay = ((g.clone() - g.clone().swap_dims(2, 3)) * lower.clone()).exp() * lower.clone();
+    let strictly_lower = lower - Tensor::eye(chunk, &device).unsqueeze();
+
+    let k_beta = k.clone() * beta.clone();
+    let a = k_beta.clone().matmul(k.clone().swap_dims(2, 3)) * decay.clone() * strictly_lower;
+    let rhs = Tensor::cat(vec![v * beta, k_beta * g.clone().exp()], 3);
+    let solved = solve_unit_lower(
+        a.reshape([heads * n_chunks, chunk, chunk]),
+        rhs.reshape([heads * n_chunks, chunk, d_v + d_k]),
+    )
+    .reshape([heads, n_chunks, chunk, d_v + d_k]);
+    let u = solved.clone().narrow(3, 0, d_v);
+    let w = solved.narrow(3, d_v, d_k);
+
+    let scores = q.clone().matmul(k.clone().swap_dims(2, 3)) * decay;
+    let q_decayed = q * g.clone().exp();
+    let g_last = g.clone().narrow(2, chunk - 1, 1);
+    let k_decayed = (k * (g_last.clone() - g).exp()).swap_dims(2, 3);
+    let state_decay = g_last.exp();
+
+    // What is left depends on the state and runs chunk after chunk.
+    let mut outputs = Vec::with_capacity(n_chunks);
+    for i in 0..n_chunks {
+        let at = |x: &Tensor<4>| -> Tensor<3> { x.clone().narrow(1, i, 1).squeeze_dim(1) };
+        let corrected = at(&u) - at(&w).matmul(state.clone());
+        outputs.push(at(&q_decayed).matmul(state.clone()) + at(&scores).matmul(corrected.clone()));
+        state = state * at(&state_decay) + at(&k_decayed).matmul(corrected);
+    }
+    (Tensor::cat(outputs, 1).narrow(1, 0, t), state)
+}
+
+/// Ones on and below the diagonal: `[1, 1, n, n]`.
+fn lower_triangle(n: usize, device: &burn::tensor::Device) -> Tensor<4> {
+    let ones: Vec<f32> = (0..n).flat_map(|i| (0..n).map(move |j| f32::from(u8::from(j <= i)))).collect();
+    Tensor::from_data(TensorData::new(ones, [1, 1, n, n]), device)
+}

@@ -1,0 +1,98 @@
+//! A linear layer without bias, its weight in the checkpoint's own format.
+
+use burn::backend::Dispatch;
+use burn::tensor::{AllocationProperty, Bytes, DType, Int, Tensor, TensorData};
+
+use super::super::device::OpenDevice;
+use super::super::kernels::Kernels;
+use super::super::weights::{Weight, WeightFormat};
+
+/// Up to this many tokens the GPU multiplies and widens in one kernel; beyond it, widened tiles and a
+/// blocked multiplication read each weight fewer times.
+const MAX_GPU_MATVEC_TOKENS: usize = 4;
+/// Numbers of a widened tile on the GPU: 64 MiB of f32.
+const GPU_TILE: usize = 16 << 20;
+
+/// `y = x W^T`, `W [rows, columns]`.
+pub struct Linear {
+    /// Consecutive rows as U32 words: one block, or more where a GPU limits the size of a buffer.
+    blocks: Vec<Block>,
+    columns: usize,
+    format: WeightFormat,
+    is_gpu: bool,
+}
+
+struct Block {
+    words: Tensor<1, Int>,
+    rows: usize,
+}
+
+impl Linear {
+    /// On the CPU the words are the file's own pages; for a GPU they are uploaded.
+    pub fn new(weight: Weight, device: &OpenDevice) -> Self {
+        let [rows, columns] = [weight.shape[0], weight.shape[1]];
+        let row_bytes = columns * weight.format.bytes();
+        // Blocks of an even number of rows start at a whole word whatever the row's length.
+        let block_rows = (device.max_buffer_bytes / row_bytes / 2 * 2).clamp(2, rows.max(2));
+        let blocks = (0..rows)
+            .step_by(block_rows)
+            .map(|start| {
+                let end = rows.min(start + block_rows);
+                let data = weight.data.slice(start * row_bytes..end * row_bytes);
+                Block { words: words(data, device), rows: end - start }
+            })
+            .collect();
+        Self { blocks, columns, format: weight.format, is_gpu: device.is_gpu }
+    }
+
+    /// `x [t, columns]` to `[t, rows]`.
+    pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+        let mut parts: Vec<Tensor<2>> = Vec::with_capacity(self.blocks.len());
+        for block in &self.blocks {
+            if self.is_gpu && x.dims()[0] > MAX_GPU_MATVEC_TOKENS {
+                self.multiply_tiles(&x, block, &mut parts);
+            } else {
+                parts.push(Tensor::from_dispatch(Dispatch::packed_linear(
+                    x.clone().into_dispatch(),
+                    block.words.clone().into_dispatch(),
+                    self.format,
+                    block.rows,
+                )));
+            }
+        }
+        match parts.len() {
+            1 => parts.remove(0),
+            _ => Tensor::cat(parts, 1),
+        }
+    }
+
+    fn multiply_tiles(&self, x: &Tensor<2>, block: &Block, parts: &mut Vec<Tensor<2>>) {
+        let tile_rows = (GPU_TILE / self.columns).max(1);
+        for start in (0..block.rows).step_by(tile_rows) {
+            let tile: Tensor<2> = Tensor::from_dispatch(Dispatch::widen_rows(
+                block.words.clone().into_dispatch(),
+                self.format,
+                start,
+                tile_rows.min(block.rows - start),
+                self.columns,
+            ));
+            parts.push(x.clone().matmul(tile.transpose()));
+        }
+    }
+}
+
+/// The bytes of a weight as U32 words, without a copy where they fill whole words.
+fn words(data: bytes::Bytes, device: &OpenDevice) -> Tensor<1, Int> {
+    let data = match data.len() % 4 {
+        0 => data,
+        _ => {
+            let mut padded = data.to_vec();
+            padded.resize(data.len().next_multiple_of(4), 0);
+            padded.into()
+        }
+    };
+    let n_words = data.len() / 4;
+    let bytes = Bytes::from_shared(data, AllocationProperty::File);
+    // Naming the dtype keeps it: without it the words would be converted to the default integer type.
+    Tensor::from_data(TensorData::from_bytes(bytes, [n_words], DType::U32), (&device.tensors, DType::U32))
+}

@@ -1,0 +1,79 @@
+//! Rotary positions: partial, half-split, with three interleaved axes (time, height, width).
+//!
+//! Frequency i turns with the height axis if `i % 3 == 1`, with the width axis if `i % 3 == 2`, each within
+//! its share of `mrope_section`, and with time otherwise. Text has the same number on all axes, which makes
+//! it the ordinary rotary embedding.
+
+use burn::tensor::{Device, Tensor, TensorData};
+
+use super::super::config::RopeConfig;
+
+/// Time, height and width of each token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Positions(pub [Vec<i64>; 3]);
+
+impl Positions {
+    /// Text that starts at `start`: all axes count up together.
+    pub fn text(start: usize, n_tokens: usize) -> Self {
+        let axis: Vec<i64> = (start as i64..).take(n_tokens).collect();
+        Self([axis.clone(), axis.clone(), axis])
+    }
+}
+
+/// Cosines and sines of every token, each `[t, 1, rotary_dim / 2]`.
+pub struct Rotation {
+    pub cos: Tensor<3>,
+    pub sin: Tensor<3>,
+}
+
+pub struct Rope {
+    inv_freq: Vec<f32>,
+    /// Which axis each frequency follows.
+    axes: Vec<usize>,
+}
+
+impl Rope {
+    pub fn new(config: &RopeConfig) -> Self {
+        let half = config.rotary_dim / 2;
+        let [_, height, width] = config.mrope_section;
+        let axis = |i: usize| match i % 3 {
+            1 if i < 3 * height => 1,
+            2 if i < 3 * width => 2,
+            _ => 0,
+        };
+        // f32 from here on, as in the reference: at large positions the rounding is part of the model.
+        let frequency = |i: usize| (config.theta as f32).powf(-((2 * i) as f32) / config.rotary_dim as f32);
+        Self { inv_freq: (0..half).map(frequency).collect(), axes: (0..half).map(axis).collect() }
+    }
+
+    pub fn rotation(&self, positions: &Positions, device: &Device) -> Rotation {
+        let n_tokens = positions.0[0].len();
+        let angles: Vec<f32> = (0..n_tokens)
+            .flat_map(|token| {
+                let angle =
+                    move |(inv_freq, axis): (&f32, &usize)| positions.0[*axis][token] as f32 * inv_freq;
+                self.inv_freq.iter().zip(&self.axes).map(angle)
+            })
+            .collect();
+        let tensor = |f: fn(f32) -> f32| {
+            let values: Vec<f32> = angles.iter().map(|angle| f(*angle)).collect();
+            Tensor::from_data(TensorData::new(values, [n_tokens, 1, self.inv_freq.len()]), device)
+        };
+        Rotation { cos: tensor(f32::cos), sin: tensor(f32::sin) }
+    }
+}
+
+/// Turns the first channels of each head of `x [t, heads, head_dim]`; the others pass.
+pub fn rotate(x: Tensor<3>, rotation: &Rotation) -> Tensor<3> {
+    let head_dim = x.dims()[2];
+    let half = rotation.cos.dims()[2];
+    let first = x.clone().narrow(2, 0, half);
+    let second = x.clone().narrow(2, half, half);
+    let (cos, sin) = (rotation.cos.clone(), rotation.sin.clone());
+    let mut parts =
+        vec![first.clone() * cos.clone() - second.clone() * sin.clone(), second * cos + first * sin];
+    if 2 * half < head_dim {
+        parts.push(x.narrow(2, 2 * half, head_dim - 2 * half));
+    }
+    Tensor::cat(parts, 2)
+}

@@ -1,0 +1,52 @@
+//! Reads the small text files of a model folder: whole, but never more than the caller allows.
+//!
+//! A model folder comes from strangers, so a file is measured while it is read: its length on disk
+//! may be a lie (a device, a growing file). Knows nothing of what the files mean.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, thiserror::Error)]
+pub enum ModelFileError {
+    #[error("{path} is missing; the download may be incomplete, or this is not a model folder")]
+    Missing { path: PathBuf },
+    #[error("cannot read {path}: {reason}")]
+    Read { path: PathBuf, reason: io::Error },
+    #[error(
+        "{path} is larger than {limit_bytes} bytes, which no model of this family needs; download it again"
+    )]
+    TooLarge { path: PathBuf, limit_bytes: u64 },
+    #[error("{path} is not valid UTF-8 text; download it again")]
+    NotText { path: PathBuf },
+}
+
+/// The text of `path`, at most `limit_bytes` of it.
+///
+/// # Errors
+/// `Missing`, `Read`, `TooLarge` and `NotText`, as their messages say.
+pub fn read_text(path: &Path, limit_bytes: u64) -> Result<String, ModelFileError> {
+    let failed = |reason: io::Error| match reason.kind() {
+        io::ErrorKind::NotFound => ModelFileError::Missing { path: path.to_owned() },
+        _ => ModelFileError::Read { path: path.to_owned(), reason },
+    };
+    let file = File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.take(limit_bytes + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > limit_bytes {
+        return Err(ModelFileError::TooLarge { path: path.to_owned(), limit_bytes });
+    }
+    String::from_utf8(bytes).map_err(|_| ModelFileError::NotText { path: path.to_owned() })
+}
+
+/// Like [`read_text`], for a file that need not be there.
+///
+/// # Errors
+/// As [`read_text`], without `Missing`.
+pub fn read_text_if_present(path: &Path, limit_bytes: u64) -> Result<Option<String>, ModelFileError> {
+    match read_text(path, limit_bytes) {
+        Ok(text) => Ok(Some(text)),
+        Err(ModelFileError::Missing { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

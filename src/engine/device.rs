@@ -7,10 +7,9 @@ use std::collections::HashMap;
 use std::str::FromStr;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use burn::backend::DispatchDevice;
-use burn::tensor::wgpu::wgpu::DeviceType as AdapterType;
-use burn::tensor::{Device, DeviceKind, DeviceType};
-use cubecl::wgpu::WgpuDeviceKind;
+use burn::tensor::wgpu::WgpuBackend;
+use burn::tensor::wgpu::wgpu::{self, DeviceType as AdapterType};
+use burn::tensor::{Device, DeviceKind};
 
 /// What `--device` asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -70,26 +69,24 @@ pub struct OpenDevice {
 /// # Errors
 /// [`DeviceError`], but never for `Auto` and `Cpu`.
 pub fn open_device(choice: DeviceChoice) -> Result<OpenDevice, DeviceError> {
+    if choice == DeviceChoice::Cpu {
+        return Ok(cpu(None));
+    }
+    let adapters = adapters();
+    let hardware = adapters.iter().find(|adapter| adapter.kind != DeviceKind::Cpu);
     match choice {
-        DeviceChoice::Cpu => Ok(cpu(None)),
-        DeviceChoice::Gpu(None) => {
-            let kinds = adapters();
-            let hardware = kinds.iter().find(|kind| **kind != DeviceKind::Cpu);
-            gpu(hardware.or(kinds.first()).ok_or(DeviceError::NoGpu)?)
-        }
+        DeviceChoice::Gpu(None) => gpu(hardware.or(adapters.first()).ok_or(DeviceError::NoGpu)?),
         DeviceChoice::Gpu(Some(index)) => {
-            let kinds = adapters();
-            let count = kinds.len();
-            gpu(kinds.get(index).ok_or(DeviceError::NoSuchGpu { index, count })?)
+            let count = adapters.len();
+            gpu(adapters.get(index).ok_or(DeviceError::NoSuchGpu { index, count })?)
         }
-        DeviceChoice::Auto => {
-            let kinds = adapters();
-            match kinds.iter().find(|kind| **kind != DeviceKind::Cpu) {
-                Some(kind) => gpu(kind).or_else(|error| Ok(cpu(Some(format!("Using the CPU: {error}"))))),
-                None if kinds.is_empty() => Ok(cpu(Some("Using the CPU: no GPU was found".into()))),
-                None => Ok(cpu(Some("Using the CPU: the only Vulkan device is a software renderer".into()))),
+        DeviceChoice::Auto | DeviceChoice::Cpu => Ok(match hardware {
+            Some(adapter) => {
+                gpu(adapter).unwrap_or_else(|error| cpu(Some(format!("Using the CPU: {error}"))))
             }
-        }
+            None if adapters.is_empty() => cpu(Some("Using the CPU: no GPU was found".into())),
+            None => cpu(Some("Using the CPU: the only GPU driver is a software renderer".into())),
+        }),
     }
 }
 
@@ -103,35 +100,65 @@ fn cpu(note: Option<String>) -> OpenDevice {
     }
 }
 
-/// Every adapter of the graphics API that wgpu prefers here, in the system's order.
-fn adapters() -> Vec<DeviceKind> {
-    Device::enumerate(DeviceType::Wgpu)
-        .into_vec()
-        .iter()
-        .filter_map(|device| match device.as_dispatch() {
-            DispatchDevice::Cube(cubecl::Device::Wgpu(device)) => match device.kind {
-                WgpuDeviceKind::DiscreteGpu(i) => Some(DeviceKind::DiscreteGpu(i)),
-                WgpuDeviceKind::IntegratedGpu(i) => Some(DeviceKind::IntegratedGpu(i)),
-                WgpuDeviceKind::VirtualGpu(i) => Some(DeviceKind::VirtualGpu(i)),
-                WgpuDeviceKind::Cpu => Some(DeviceKind::Cpu),
-                _ => None,
-            },
-            _ => None,
-        })
-        .collect()
+/// An adapter as the system lists it, and the graphics API that reaches it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Adapter {
+    kind: DeviceKind,
+    api: WgpuBackend,
+}
+
+/// The graphics APIs to try, best first. OpenGL is not among them: it lacks compute on most machines where
+/// it is all there is, and its loader writes to standard error where no display is open.
+const APIS: &[(WgpuBackend, wgpu::Backend)] = if cfg!(target_vendor = "apple") {
+    &[(WgpuBackend::Metal, wgpu::Backend::Metal)]
+} else if cfg!(windows) {
+    &[(WgpuBackend::Vulkan, wgpu::Backend::Vulkan), (WgpuBackend::Dx12, wgpu::Backend::Dx12)]
+} else {
+    &[(WgpuBackend::Vulkan, wgpu::Backend::Vulkan)]
+};
+
+/// Every adapter of the first API that has a real GPU; failing that, of the first that has any.
+fn adapters() -> Vec<Adapter> {
+    let lists: Vec<Vec<Adapter>> = APIS.iter().map(|(api, backend)| adapters_of(*api, *backend)).collect();
+    let has_hardware = |list: &&Vec<Adapter>| list.iter().any(|adapter| adapter.kind != DeviceKind::Cpu);
+    let best = lists.iter().find(has_hardware).or_else(|| lists.iter().find(|list| !list.is_empty()));
+    best.cloned().unwrap_or_default()
+}
+
+fn adapters_of(api: WgpuBackend, backend: wgpu::Backend) -> Vec<Adapter> {
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
+        backends: backend.into(),
+        ..wgpu::InstanceDescriptor::new_without_display_handle()
+    });
+    let found = cubecl::future::block_on(instance.enumerate_adapters(backend.into()));
+    // Each kind counts from zero, and the runtime finds an adapter again by its kind and number.
+    let mut counts = [0; 3];
+    let mut next = |kind: usize| {
+        counts[kind] += 1;
+        counts[kind] - 1
+    };
+    let kind = |adapter: &wgpu::Adapter| match adapter.get_info().device_type {
+        AdapterType::DiscreteGpu => Some(DeviceKind::DiscreteGpu(next(0))),
+        AdapterType::IntegratedGpu => Some(DeviceKind::IntegratedGpu(next(1))),
+        AdapterType::VirtualGpu => Some(DeviceKind::VirtualGpu(next(2))),
+        AdapterType::Cpu => Some(DeviceKind::Cpu),
+        AdapterType::Other => None,
+    };
+    found.iter().filter_map(kind).map(|kind| Adapter { kind, api }).collect()
 }
 
 /// Opens an adapter once per process: wgpu's runtime refuses to be set up twice.
-fn gpu(kind: &DeviceKind) -> Result<OpenDevice, DeviceError> {
-    type Opened = HashMap<DeviceKind, Result<OpenDevice, DeviceError>>;
+fn gpu(adapter: &Adapter) -> Result<OpenDevice, DeviceError> {
+    type Opened = HashMap<Adapter, Result<OpenDevice, DeviceError>>;
     static OPENED: LazyLock<Mutex<Opened>> = LazyLock::new(Mutex::default);
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    opened.entry(kind.clone()).or_insert_with(|| start_gpu(kind)).clone()
+    opened.entry(adapter.clone()).or_insert_with(|| start_gpu(adapter)).clone()
 }
 
-fn start_gpu(kind: &DeviceKind) -> Result<OpenDevice, DeviceError> {
+fn start_gpu(adapter: &Adapter) -> Result<OpenDevice, DeviceError> {
     let (device, setup) = Device::wgpu_options()
-        .device_kind(kind.clone())
+        .device_kind(adapter.kind.clone())
+        .graphics_api(adapter.api)
         .init_with_setup()
         .map_err(|error| DeviceError::DidNotStart { why: error.to_string() })?;
     let info = setup.adapter.get_info();

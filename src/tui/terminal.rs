@@ -144,6 +144,8 @@ impl Drop for Screen {
 fn take_over() -> io::Result<()> {
     enable_raw_mode()?;
     ENTERED.store(true, Ordering::SeqCst);
+    #[cfg(unix)]
+    stderr::hush();
     execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste).inspect_err(|_| restore())
 }
 
@@ -165,15 +167,53 @@ pub fn restore() {
     let _ = queue!(out, DisableBracketedPaste, LeaveAlternateScreen, cursor::Show);
     let _ = out.flush();
     let _ = disable_raw_mode();
+    #[cfg(unix)]
+    stderr::speak();
 }
 
-/// A panic message written on the alternate screen in raw mode would be lost.
+/// Graphics drivers and other libraries write to standard error when they like, in the middle of our screen.
+/// While the terminal is ours, that goes nowhere.
+#[cfg(unix)]
+mod stderr {
+    use std::fs::OpenOptions;
+    use std::io::{self, IsTerminal};
+    use std::os::fd::OwnedFd;
+    use std::sync::{Mutex, PoisonError};
+
+    static REAL: Mutex<Option<OwnedFd>> = Mutex::new(None);
+
+    pub fn hush() {
+        let mut real = REAL.lock().unwrap_or_else(PoisonError::into_inner);
+        // What goes to a file doesn't disturb the screen, and somebody wants it.
+        if real.is_some() || !io::stderr().is_terminal() {
+            return;
+        }
+        let null = OpenOptions::new().write(true).open("/dev/null");
+        if let (Ok(copy), Ok(null)) = (rustix::io::dup(io::stderr()), null)
+            && rustix::stdio::dup2_stderr(&null).is_ok()
+        {
+            *real = Some(copy);
+        }
+    }
+
+    pub fn speak() {
+        if let Some(real) = REAL.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = rustix::stdio::dup2_stderr(&real);
+        }
+    }
+}
+
+/// A panic message written on the alternate screen in raw mode would be lost. Only a panic of the
+/// interface's own thread ends it: the engine catches its own, and they become errors of a turn.
 fn install_panic_hook() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
+        let interface = std::thread::current().id();
         let previous = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            restore();
+            if std::thread::current().id() == interface {
+                restore();
+            }
             previous(info);
         }));
     });

@@ -68,25 +68,61 @@ pub struct TurnArgs {
     #[arg(long, global = true, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_tokens: Option<u32>,
     /// 0 always takes the likeliest token; higher is more varied
-    #[arg(long, global = true, value_name = "NUMBER", help_heading = "Sampling")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "NUMBER",
+        allow_negative_numbers = true,
+        help_heading = "Sampling"
+    )]
     pub temperature: Option<f32>,
     /// Choose among this many likeliest tokens; 0 is all
     #[arg(long, global = true, value_name = "COUNT", help_heading = "Sampling")]
     pub top_k: Option<usize>,
     /// Choose among the likeliest tokens that have this probability together
-    #[arg(long, global = true, value_name = "SHARE", help_heading = "Sampling")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "SHARE",
+        allow_negative_numbers = true,
+        help_heading = "Sampling"
+    )]
     pub top_p: Option<f32>,
     /// Leave out tokens less likely than this share of the likeliest
-    #[arg(long, global = true, value_name = "SHARE", help_heading = "Sampling")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "SHARE",
+        allow_negative_numbers = true,
+        help_heading = "Sampling"
+    )]
     pub min_p: Option<f32>,
     /// Lower the score of every token that the answer already has
-    #[arg(long, global = true, value_name = "NUMBER", allow_hyphen_values = true, help_heading = "Sampling")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "NUMBER",
+        allow_negative_numbers = true,
+        help_heading = "Sampling"
+    )]
     pub presence_penalty: Option<f32>,
     /// The same, for each time that it has it
-    #[arg(long, global = true, value_name = "NUMBER", allow_hyphen_values = true, help_heading = "Sampling")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "NUMBER",
+        allow_negative_numbers = true,
+        help_heading = "Sampling"
+    )]
     pub frequency_penalty: Option<f32>,
     /// Divide the score of every token that the answer already has
-    #[arg(long, global = true, value_name = "NUMBER", help_heading = "Sampling")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "NUMBER",
+        allow_negative_numbers = true,
+        help_heading = "Sampling"
+    )]
     pub repetition_penalty: Option<f32>,
     /// The same seed gives the same text on the same device
     #[arg(long, global = true, value_name = "NUMBER", help_heading = "Sampling")]

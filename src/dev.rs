@@ -88,10 +88,8 @@ impl Case {
         let name = json.get("name").and_then(Value::as_str).ok_or("it has no name")?;
         let ids = match (json.get("ids"), json.get("messages")) {
             (Some(ids), None) => {
-                let ids: Option<Vec<u32>> = ids
-                    .as_array()
-                    .map(|ids| ids.iter().map(|id| whole(id)?.try_into().ok()).collect())
-                    .flatten();
+                let ids: Option<Vec<u32>> =
+                    ids.as_array().and_then(|ids| ids.iter().map(|id| whole(id)?.try_into().ok()).collect());
                 ids.ok_or("ids is not a list of token ids")?
             }
             (None, Some(messages)) => {

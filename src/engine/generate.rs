@@ -74,10 +74,15 @@ impl EngineError {
             Self::EmptyPrompt | Self::TokenId { .. } => ErrorCode::BadRecord,
             Self::Prompt(PromptError::Raised(_)) => ErrorCode::BadRecord,
             Self::Sampler(SamplerError::Param { .. }) => ErrorCode::BadRecord,
-            Self::Config(_) | Self::Weights(_) | Self::File(_) => ErrorCode::ModelMissing,
-            Self::Tokenizer(_) | Self::Prompt(_) | Self::Sampler(_) | Self::Vocabulary { .. } => {
-                ErrorCode::Engine
+            Self::Config(_) | Self::Weights(_) | Self::File(_) | Self::Vocabulary { .. } => {
+                ErrorCode::ModelMissing
             }
+            Self::Tokenizer(TokenizerError::Encode { .. }) => ErrorCode::Engine,
+            Self::Tokenizer(_) => ErrorCode::ModelMissing,
+            Self::Prompt(
+                PromptError::File(_) | PromptError::Invalid { .. } | PromptError::Missing { .. },
+            ) => ErrorCode::ModelMissing,
+            Self::Prompt(_) | Self::Sampler(_) => ErrorCode::Engine,
             Self::Device(_) | Self::DeviceFailed(_) => ErrorCode::Engine,
         }
     }

@@ -28,8 +28,8 @@ use super::weights::{Checkpoint, Weight, WeightsError};
 
 /// What mixes the tokens of a layer.
 enum Mixer {
-    Delta(DeltaNet),
-    Attention(Attention),
+    Delta(Box<DeltaNet>),
+    Attention(Box<Attention>),
 }
 
 struct Layer {
@@ -89,11 +89,12 @@ impl Model {
                     input_layernorm: loader.norm("input_layernorm.weight", &config)?,
                     mixer: match layer_type {
                         LayerType::LinearAttention => {
-                            Mixer::Delta(DeltaNet::load(&config, &loader.inside("linear_attn."))?)
+                            Mixer::Delta(Box::new(DeltaNet::load(&config, &loader.inside("linear_attn."))?))
                         }
-                        LayerType::FullAttention => {
-                            Mixer::Attention(Attention::load(&config, &loader.inside("self_attn."))?)
-                        }
+                        LayerType::FullAttention => Mixer::Attention(Box::new(Attention::load(
+                            &config,
+                            &loader.inside("self_attn."),
+                        )?)),
                     },
                     post_attention_layernorm: loader.norm("post_attention_layernorm.weight", &config)?,
                     mlp: Mlp::load(&config, &loader.inside("mlp."))?,

@@ -83,7 +83,7 @@ fn element(weight: &[u32], index: usize, #[comptime] format: u32) -> f32 {
         } else {
             // f16 by its bits: moving them into place and scaling by 2^112 corrects the exponent, exactly
             // and for subnormal numbers too. No adapter needs the f16 feature for it.
-            let magnitude = f32::reinterpret((bits & 0x7fffu32) << 13u32) * 5.192_296_9e33_f32;
+            let magnitude = f32::reinterpret((bits & 0x7fffu32) << 13u32) * 5.192_297e33_f32;
             f32::reinterpret(u32::reinterpret(magnitude) | ((bits & 0x8000u32) << 16u32))
         }
     }
@@ -122,7 +122,7 @@ fn matvec_kernel(
     let mut half = comptime!(units / 2).runtime();
     while half > 0 {
         if unit < half {
-            sums[unit] = sums[unit] + sums[unit + half];
+            sums[unit] += sums[unit + half];
         }
         sync_cube();
         half /= 2;

@@ -81,64 +81,62 @@ mod x86 {
     const BLOCK_256: usize = 32;
 
     pub fn dot_avx512(format: WeightFormat) -> Option<Dot> {
-        if !is_x86_feature_detected!("avx512f") {
-            return None;
-        }
-        // SAFETY, for each: AVX-512F was just detected, and `split` passes whole blocks that lie inside.
-        Some(match format {
-            // SAFETY: as above.
-            WeightFormat::Bf16 => |w, x| {
-                split::<BLOCK_512>(w, x, WeightFormat::Bf16, |w, x, n| unsafe { sum_avx512::<BF16>(w, x, n) })
-            },
-            // SAFETY: as above.
-            WeightFormat::F16 => |w, x| {
-                split::<BLOCK_512>(w, x, WeightFormat::F16, |w, x, n| unsafe { sum_avx512::<F16>(w, x, n) })
-            },
-            // SAFETY: as above.
-            WeightFormat::F32 => |w, x| {
-                split::<BLOCK_512>(w, x, WeightFormat::F32, |w, x, n| unsafe { sum_avx512::<F32>(w, x, n) })
-            },
+        is_x86_feature_detected!("avx512f").then_some(match format {
+            WeightFormat::Bf16 => avx512::<BF16>,
+            WeightFormat::F16 => avx512::<F16>,
+            WeightFormat::F32 => avx512::<F32>,
         })
     }
 
     pub fn dot_avx2(format: WeightFormat) -> Option<Dot> {
-        if !(is_x86_feature_detected!("avx2")
+        let detected = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
-            && is_x86_feature_detected!("f16c"))
-        {
-            return None;
-        }
-        Some(match format {
-            // SAFETY: the features were just detected, and `split` passes whole blocks that lie inside.
-            WeightFormat::Bf16 => |w, x| {
-                split::<BLOCK_256>(w, x, WeightFormat::Bf16, |w, x, n| unsafe { sum_avx2::<BF16>(w, x, n) })
-            },
-            // SAFETY: as above.
-            WeightFormat::F16 => |w, x| {
-                split::<BLOCK_256>(w, x, WeightFormat::F16, |w, x, n| unsafe { sum_avx2::<F16>(w, x, n) })
-            },
-            // SAFETY: as above.
-            WeightFormat::F32 => |w, x| {
-                split::<BLOCK_256>(w, x, WeightFormat::F32, |w, x, n| unsafe { sum_avx2::<F32>(w, x, n) })
-            },
+            && is_x86_feature_detected!("f16c");
+        detected.then_some(match format {
+            WeightFormat::Bf16 => avx2::<BF16>,
+            WeightFormat::F16 => avx2::<F16>,
+            WeightFormat::F32 => avx2::<F32>,
         })
     }
 
-    /// Gives `kernel` the whole blocks of a row, and does the rest in plain code.
-    #[inline]
-    fn split<const BLOCK: usize>(
-        w: &[u8],
-        x: &[f32],
-        format: WeightFormat,
-        kernel: impl Fn(*const u8, *const f32, usize) -> f32,
-    ) -> f32 {
-        assert!(w.len() >= x.len() * format.bytes(), "a row holds one number per activation");
-        let n = x.len() / BLOCK * BLOCK;
-        let sum = kernel(w.as_ptr(), x.as_ptr(), n);
+    /// Needs AVX-512F.
+    fn avx512<const FORMAT: u8>(w: &[u8], x: &[f32]) -> f32 {
+        let n = whole_blocks::<FORMAT>(w, x, BLOCK_512);
+        // SAFETY: `dot_avx512` hands this out only where AVX-512F was detected; `n` numbers lie inside both.
+        let sum = unsafe { sum_avx512::<FORMAT>(w.as_ptr(), x.as_ptr(), n) };
+        sum + rest::<FORMAT>(w, x, n)
+    }
+
+    /// Needs AVX2, FMA and F16C.
+    fn avx2<const FORMAT: u8>(w: &[u8], x: &[f32]) -> f32 {
+        let n = whole_blocks::<FORMAT>(w, x, BLOCK_256);
+        // SAFETY: `dot_avx2` hands this out only where the features were detected; `n` numbers lie inside both.
+        let sum = unsafe { sum_avx2::<FORMAT>(w.as_ptr(), x.as_ptr(), n) };
+        sum + rest::<FORMAT>(w, x, n)
+    }
+
+    /// How many numbers make whole blocks.
+    fn whole_blocks<const FORMAT: u8>(w: &[u8], x: &[f32], block: usize) -> usize {
+        assert!(w.len() >= x.len() * number_bytes(FORMAT), "a row holds one number per activation");
+        x.len() / block * block
+    }
+
+    /// What comes after the whole blocks, in plain code.
+    fn rest<const FORMAT: u8>(w: &[u8], x: &[f32], n: usize) -> f32 {
         if n == x.len() {
-            return sum;
+            return 0.0;
         }
-        sum + portable(format)(&w[n * format.bytes()..x.len() * format.bytes()], &x[n..])
+        let format = match FORMAT {
+            BF16 => WeightFormat::Bf16,
+            F16 => WeightFormat::F16,
+            _ => WeightFormat::F32,
+        };
+        let bytes = format.bytes();
+        portable(format)(&w[n * bytes..x.len() * bytes], &x[n..])
+    }
+
+    const fn number_bytes(format: u8) -> usize {
+        if format == F32 { 4 } else { 2 }
     }
 
     /// # Safety
@@ -163,7 +161,7 @@ mod x86 {
     /// AVX-512F is there, `n` is a multiple of `BLOCK_512`, and both pointers lead to `n` numbers.
     #[target_feature(enable = "avx512f")]
     unsafe fn sum_avx512<const FORMAT: u8>(w: *const u8, x: *const f32, n: usize) -> f32 {
-        let bytes = if FORMAT == F32 { 4 } else { 2 };
+        let bytes = number_bytes(FORMAT);
         let mut sums = [_mm512_setzero_ps(); 4];
         let mut i = 0;
         while i < n {
@@ -206,7 +204,7 @@ mod x86 {
     /// AVX2, FMA and F16C are there, `n` is a multiple of `BLOCK_256`, and both pointers lead to `n` numbers.
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn sum_avx2<const FORMAT: u8>(w: *const u8, x: *const f32, n: usize) -> f32 {
-        let bytes = if FORMAT == F32 { 4 } else { 2 };
+        let bytes = number_bytes(FORMAT);
         let mut sums = [_mm256_setzero_ps(); 4];
         let mut i = 0;
         while i < n {
@@ -246,7 +244,7 @@ mod x86 {
     /// AVX-512F is there, `n` is a multiple of 16, and both pointers lead to `n` numbers.
     #[target_feature(enable = "avx512f")]
     unsafe fn widen_blocks<const FORMAT: u8>(bytes: *const u8, out: *mut f32, n: usize) {
-        let size = if FORMAT == F32 { 4 } else { 2 };
+        let size = number_bytes(FORMAT);
         for i in (0..n).step_by(16) {
             // SAFETY: `i + 16 <= n`.
             unsafe { _mm512_storeu_ps(out.add(i), load_avx512::<FORMAT>(bytes.add(i * size))) };

@@ -1,0 +1,387 @@
+//! The command line as scripts meet it: what goes to which stream, exit codes, and bad input.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+fn model(case: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(case).join("model")
+}
+
+fn loquat(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_loquat"));
+    command.args(args).env_remove("LOQUAT_MODEL").env_remove("LOQUAT_CONTEXT").env("LOQUAT_DEVICE", "cpu");
+    command
+}
+
+/// Runs with this standard input, and the dense-a model unless the arguments name another.
+fn run(args: &[&str], stdin: &[u8]) -> Output {
+    let mut command = loquat(args);
+    if !args.contains(&"--model") {
+        command.arg("--model").arg(model("dense-a"));
+    }
+    finish(command, stdin)
+}
+
+fn finish(mut command: Command, stdin: &[u8]) -> Output {
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let bytes = stdin.to_vec();
+    // A thread, because a program that doesn't read its input must not block the test.
+    let writer = std::thread::spawn(move || {
+        let _ = input.write_all(&bytes);
+    });
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    output
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().expect("the program was not killed")
+}
+
+/// Short and repeatable.
+const BRIEF: [&str; 8] =
+    ["--think", "off", "--temperature", "0", "--presence-penalty", "0", "--max-tokens", "12"];
+
+fn brief<'a>(command: &'a [&'a str]) -> Vec<&'a str> {
+    [command, &BRIEF].concat()
+}
+
+#[test]
+fn run_writes_the_answer_and_nothing_else_to_stdout() {
+    let output = run(&brief(&["run", "hello"]), b"");
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let json = run(&brief(&["run", "hello", "--json"]), b"");
+    let record: Value = serde_json::from_str(&stdout(&json)).unwrap();
+    assert_eq!(
+        stdout(&output).trim_end_matches('\n'),
+        record["text"].as_str().unwrap().trim_end_matches('\n')
+    );
+    assert_eq!(record["status"], "length");
+    assert_eq!(record["usage"]["completion"], 12);
+    assert_eq!(record["model"], "dense-a/model");
+}
+
+#[test]
+fn stdin_comes_before_the_argument_with_a_blank_line_between() {
+    let joined = run(&brief(&["run", "--json", "b"]), b"a\n");
+    let whole = run(&brief(&["run", "--json", "a\n\nb"]), b"");
+    let piped = run(&brief(&["run", "--json"]), b"a\n\nb");
+    let bare = run(&brief(&[]), b"a\n\nb");
+    let text = |output: &Output| serde_json::from_slice::<Value>(&output.stdout).unwrap()["text"].clone();
+    assert_eq!(text(&joined), text(&whole));
+    assert_eq!(text(&joined), text(&piped));
+    assert_eq!(code(&bare), 0);
+    assert_eq!(stdout(&bare).trim_end(), text(&joined).as_str().unwrap().trim_end());
+}
+
+#[test]
+fn the_same_seed_gives_the_same_text_and_another_one_another() {
+    let text = |seed: &str| {
+        let args = ["run", "hi", "--max-tokens", "30", "--think", "off", "--seed", seed];
+        stdout(&run(&args, b""))
+    };
+    assert_eq!(text("7"), text("7"));
+    assert_ne!(text("7"), text("8"));
+}
+
+#[test]
+fn batch_answers_each_line_in_order() {
+    let output = run(&brief(&["batch", "--out", "jsonl"]), b"a\n\nb\r\n");
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let lines: Vec<Value> = stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2);
+    for (i, (line, prompt)) in lines.iter().zip(["a", "b"]).enumerate() {
+        assert_eq!((line["v"].clone(), line["index"].clone()), (json!(1), json!(i)));
+        let alone = run(&brief(&["run", "--json", prompt]), b"");
+        assert_eq!(line["text"], serde_json::from_slice::<Value>(&alone.stdout).unwrap()["text"]);
+    }
+    let text = run(&brief(&["batch", "--one-line"]), b"a\nb\n");
+    assert_eq!(stdout(&text).lines().count(), 2);
+}
+
+#[test]
+fn batch_reports_bad_records_in_their_place_and_goes_on() {
+    let input =
+        b"{\"id\":\"x\",\"prompt\":\"a\"}\nnot json\n{\"id\":2,\"prompt\":\"b\",\"images\":[\"a.png\"]}\n\
+        {\"prompt\":\"c\",\"params\":{\"temperature\":-1}}\n{\"id\":[3],\"prompt\":\"d\"}\n";
+    let output = run(&brief(&["batch"]), input);
+    assert_eq!(code(&output), 3, "{}", stderr(&output));
+    let lines: Vec<Value> = stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let statuses: Vec<&str> = lines.iter().map(|line| line["status"].as_str().unwrap()).collect();
+    assert_eq!(statuses, ["length", "error", "error", "error", "length"]);
+    assert_eq!(lines[0]["id"], "x");
+    assert_eq!(lines[1]["error"]["code"], "bad_record");
+    assert_eq!(lines[2]["error"]["code"], "image_unreadable");
+    assert!(lines[3]["error"]["message"].as_str().unwrap().contains("temperature"));
+    assert_eq!(lines[4]["id"], json!([3]));
+
+    let stopped = run(&brief(&["batch", "--on-error", "stop"]), input);
+    assert_eq!((code(&stopped), stdout(&stopped).lines().count()), (3, 2));
+    let nothing = run(&brief(&["batch", "--in", "jsonl"]), b"nope\nnope\n");
+    assert_eq!(code(&nothing), 4);
+    let empty = run(&brief(&["batch"]), b"");
+    assert_eq!((code(&empty), stdout(&empty)), (0, String::new()));
+}
+
+#[test]
+fn records_with_the_same_conv_go_on_with_each_other() {
+    let input = br#"{"prompt":"one","conv":"k"}
+{"prompt":"two","conv":"k"}
+{"prompt":"two"}
+"#;
+    let output = run(&brief(&["batch"]), input);
+    let prompts: Vec<u64> = stdout(&output)
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["usage"]["prompt"].as_u64().unwrap())
+        .collect();
+    assert!(prompts[1] > prompts[2], "the second question comes with the first one before it: {prompts:?}");
+}
+
+#[test]
+fn a_reader_that_leaves_ends_a_batch_quietly() {
+    let script = format!(
+        "yes hello | head -200 | '{}' batch --device cpu --max-tokens 4 --model '{}' --out jsonl 2>err.txt | head -1 \
+         >out.txt; echo ${{PIPESTATUS[2]}}",
+        env!("CARGO_BIN_EXE_loquat"),
+        model("dense-a").display()
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let output = Command::new("bash").arg("-c").arg(script).current_dir(dir.path()).output().unwrap();
+    assert_eq!(stdout(&output).trim(), "0");
+    assert_eq!(fs::read_to_string(dir.path().join("out.txt")).unwrap().lines().count(), 1);
+    let said = fs::read_to_string(dir.path().join("err.txt")).unwrap();
+    assert_eq!(said.lines().count(), 1, "only the guess of the input's form: {said}");
+}
+
+#[test]
+fn closed_standard_streams_never_block() {
+    let script = format!(
+        "'{0}' run hi --device cpu --max-tokens 3 --model '{1}' <&- 2>/dev/null; echo $?; \
+         '{0}' batch --device cpu --model '{1}' <&- 2>/dev/null; echo $?",
+        env!("CARGO_BIN_EXE_loquat"),
+        model("dense-a").display()
+    );
+    let output = Command::new("bash").arg("-c").arg(script).output().unwrap();
+    let codes: Vec<String> =
+        stdout(&output).lines().filter(|l| ["0", "1", "2"].contains(l)).map(str::to_owned).collect();
+    assert_eq!(codes, ["0", "0"]);
+}
+
+/// One line on standard error, no panic, nothing on standard output.
+fn assert_refused(output: &Output, expected_code: i32, says: &str) {
+    let said = stderr(output);
+    assert_eq!(code(output), expected_code, "{said}");
+    assert!(said.contains(says), "expected {says:?} in: {said}");
+    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    assert!(said.starts_with("loquat: "), "{said}");
+    assert_eq!(stdout(output), "");
+}
+
+/// A copy of the dense-a model folder to be damaged.
+fn damaged(damage: impl FnOnce(&Path)) -> Output {
+    let dir = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(model("dense-a")).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), dir.path().join(entry.file_name())).unwrap();
+    }
+    damage(dir.path());
+    run(&["run", "hi", "--model", dir.path().to_str().unwrap()], b"")
+}
+
+fn edit_config(dir: &Path, key: &str, value: Value) {
+    let path = dir.join("config.json");
+    let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    config[key] = value;
+    fs::write(&path, config.to_string()).unwrap();
+}
+
+#[test]
+fn a_model_that_cannot_be_used_is_refused_with_one_line() {
+    assert_refused(&finish(loquat(&["run", "hi"]), b""), 5, "no model was named");
+    assert_refused(&run(&["run", "hi", "--model", "/nowhere"], b""), 5, "the folder doesn't exist");
+    assert_refused(&run(&["run", "hi", "--model", "/dev/null"], b""), 5, "not a folder");
+    let empty = tempfile::tempdir().unwrap();
+    assert_refused(&run(&["run", "hi", "--model", empty.path().to_str().unwrap()], b""), 5, "no config.json");
+
+    let gone = |name: &'static str| damaged(move |dir| fs::remove_file(dir.join(name)).unwrap());
+    assert_refused(&gone("tokenizer.json"), 5, "tokenizer.json is missing");
+    assert_refused(&gone("model.safetensors"), 5, "holds no model.safetensors");
+    let no_template = damaged(|dir| {
+        fs::remove_file(dir.join("chat_template.jinja")).unwrap();
+        fs::write(dir.join("tokenizer_config.json"), "{}").unwrap();
+    });
+    assert_refused(&no_template, 5, "has no chat template");
+    assert_refused(
+        &damaged(|dir| fs::write(dir.join("config.json"), "{").unwrap()),
+        5,
+        "not a valid model config",
+    );
+    assert_refused(
+        &damaged(|dir| fs::write(dir.join("tokenizer.json"), "{}").unwrap()),
+        5,
+        "not a valid tokenizer",
+    );
+    assert_refused(
+        &damaged(|dir| edit_config(dir, "model_type", json!("llama"))),
+        5,
+        "model type \"llama\" is not supported",
+    );
+    assert_refused(
+        &damaged(|dir| edit_config(dir, "hidden_size", json!(128))),
+        5,
+        "has shape [512, 64], the config says [512, 128]",
+    );
+    assert_refused(
+        &damaged(|dir| edit_config(dir, "num_hidden_layers", json!(5))),
+        5,
+        "4 entries for 5 layers",
+    );
+    let truncated = damaged(|dir| {
+        let file = fs::OpenOptions::new().write(true).open(dir.join("model.safetensors")).unwrap();
+        file.set_len(300_000).unwrap();
+    });
+    assert_refused(&truncated, 5, "model.safetensors is damaged");
+    let not_numbers = damaged(|dir| {
+        let path = dir.join("model.safetensors");
+        let mut bytes = fs::read(&path).unwrap();
+        // The first tensor of the file is a small one in f32.
+        let data = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+        bytes[data..data + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+        fs::write(&path, bytes).unwrap();
+    });
+    assert_refused(&not_numbers, 5, "not numbers");
+}
+
+#[test]
+fn input_that_cannot_be_answered_is_refused_with_one_line() {
+    assert_refused(&run(&["run"], b"\xff\xfe"), 2, "standard input is not valid UTF-8");
+    assert_refused(&run(&["run"], b"  \n"), 2, "there is no prompt");
+    assert_refused(&run(&["run", "hi", "--temperature", "-1"], b""), 2, "temperature");
+    let long = "word ".repeat(3000);
+    let refused = run(&["run", "--context", "256", &long], b"");
+    assert_refused(&refused, 2, "the context holds 256");
+    assert!(stderr(&refused).contains("the prompt has "));
+    assert_refused(&run(&["batch", "/nowhere.txt"], b""), 2, "cannot open /nowhere.txt");
+    assert_refused(&run(&["chat"], b""), 2, "a chat needs a terminal");
+}
+
+#[test]
+fn wrong_options_are_usage_errors() {
+    for args in [
+        vec!["--device", "tpu", "run", "x"],
+        vec!["run", "--nope"],
+        vec!["run", "--max-tokens", "0", "x"],
+        vec!["run", "--context", "1", "x"],
+        vec!["frobnicate", "x"],
+    ] {
+        let output = run(&args, b"");
+        assert_eq!(code(&output), 2, "{args:?}");
+        assert_eq!(stdout(&output), "", "{args:?}");
+    }
+}
+
+#[test]
+fn a_signal_ends_a_run_with_its_code() {
+    for (signal, expected) in [("INT", 130), ("TERM", 143)] {
+        let mut child = loquat(&["run", "hi", "--max-tokens", "4000", "--think", "off", "--model"])
+            .arg(model("dense-a"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // The first byte of the answer shows that it runs.
+        let mut byte = [0];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut byte).unwrap();
+        let killed =
+            Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
+        assert!(killed.success());
+        assert_eq!(child.wait_with_output().unwrap().status.code(), Some(expected));
+    }
+}
+
+#[test]
+fn dev_forward_writes_what_the_reference_computed() {
+    let dir = tempfile::tempdir().unwrap();
+    let golden = fs::read(model("dense-a").join("../golden/prompt_65.safetensors")).unwrap();
+    let golden = safetensors::SafeTensors::deserialize(&golden).unwrap();
+    let ints = |data: &[u8]| -> Vec<i64> {
+        data.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap())).collect()
+    };
+    let floats = |data: &[u8]| -> Vec<f32> {
+        data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+    };
+    let ids = ints(golden.tensor("input_ids").unwrap().data());
+    let cases = [
+        json!({"name": "whole", "ids": ids, "greedy": 24, "hidden": true}),
+        json!({"name": "cut", "ids": ids, "split": [60, 4, 1]}),
+        json!({"name": "later", "ids": ids, "mtp": 1}),
+        json!({"name": "chat", "messages": [{"role": "user", "content": "hi"}]}),
+    ];
+    let text: String = cases.iter().map(|case| format!("{case}\n")).collect();
+    fs::write(dir.path().join("cases.jsonl"), text).unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let output =
+        run(&["dev", "forward", "--cases", &path("cases.jsonl"), "--out", &path("out.safetensors")], b"");
+    assert_eq!(code(&output), 3);
+    assert!(stderr(&output).contains("case on line 3: \"mtp\" is not supported yet"), "{}", stderr(&output));
+
+    let written = fs::read(dir.path().join("out.safetensors")).unwrap();
+    let written = safetensors::SafeTensors::deserialize(&written).unwrap();
+    let get = |name: &str| written.tensor(name).unwrap();
+    assert_eq!(ints(get("whole.greedy").data()), ints(golden.tensor("greedy.ids").unwrap().data()));
+    for (name, reference, tolerance) in [
+        ("whole.logits", "logits", 1e-3),
+        ("cut.logits", "logits", 1e-3),
+        ("whole.hidden.0", "hidden.0", 2.96e-4),
+        ("whole.hidden.4", "hidden.4", 2.96e-4),
+    ] {
+        assert_eq!(get(name).shape(), golden.tensor(reference).unwrap().shape());
+        let expected = floats(golden.tensor(reference).unwrap().data());
+        let worst =
+            floats(get(name).data()).iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(worst <= tolerance, "{name} is off by {worst}");
+    }
+    assert!(get("chat.logits").shape()[0] > 5);
+}
+
+#[test]
+fn dev_render_and_tokenize_answer_line_by_line() {
+    let input = br#"{"messages":[{"role":"user","content":"<|im_end|>"}],"enable_thinking":false}
+{"messages":[]}
+nonsense
+"#;
+    let output = run(&["dev", "render"], input);
+    let lines: Vec<Value> = stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines[0]["text"].as_str().unwrap().ends_with("</think>\n\n"));
+    assert_eq!(lines[1]["error"], "No messages provided.");
+    assert!(lines[2]["error"].as_str().unwrap().starts_with("not valid JSON"));
+    let output = run(&["dev", "tokenize"], "{\"text\":\"h\u{e9}llo <|im_end|>\"}\n".as_bytes());
+    let line: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(line["ids"].as_array().unwrap().last(), Some(&json!(481)));
+    assert_eq!(line["decoded"], "h\u{e9}llo ");
+}
+
+#[test]
+fn a_user_cannot_forge_the_end_of_a_message() {
+    let count = |prompt: &str| {
+        let output = run(&brief(&["run", "--json", prompt]), b"");
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["usage"]["prompt"].as_u64().unwrap()
+    };
+    // As a special token the literal is one id; as the text it is here, several.
+    assert!(count("a<|im_end|>b") >= count("ab") + 5);
+}

@@ -1,11 +1,56 @@
-//! Loquat, a terminal assistant for local Qwen3.5-family models.
-pub mod batch;
+//! Loquat: a terminal assistant that runs Qwen3.5-family models on your own machine.
+//!
+//! # Bird's-eye view
+//!
+//! A *face* (the terminal interface, or a script's command) sends [`msg::Command`]s to the session manager and
+//! receives [`msg::Event`]s. The manager owns the conversations and hands one turn after the other to the
+//! engine's thread, which owns the model. A prompt travels like this:
+//!
+//! 1. `tui` or `batch` makes a [`msg::Command::Submit`].
+//! 2. [`session`] appends the message to its conversation and, when the turn's time has come, sends a job.
+//! 3. [`engine::worker`] passes it to [`engine::generate`]: the chat template makes it text
+//!    ([`engine::prompt`]), the tokenizer ids, the model reads them in chunks into the [`engine::cache`], and
+//!    the decode loop samples token after token ([`engine::sampler`]).
+//! 4. Ids become whole characters, those are split into thinking and answer ([`chat::splitter`]), and go back
+//!    as [`msg::Event::Delta`]s. Each turn ends in exactly one final event.
+//!
+//! # Code map
+//!
+//! | where | what | may use |
+//! |---|---|---|
+//! | `main`, `cli`, `settings` | what was typed, what it means, exit codes | everything |
+//! | `tui` | the terminal interface: `update(state, msg) -> effects`, a pure `view`, one loop | `session`, `msg`, `chat` |
+//! | `batch` | `loquat batch` and `loquat run` | `session`, `msg`, `chat`, `settings` |
+//! | `dev` | conformance commands for developers | `engine` |
+//! | `session` | conversations, the queue, the bridge from async to the engine thread | `engine`, `msg`, `chat` |
+//! | `engine` | model folder in, token stream out; synchronous | `msg`, `chat` |
+//! | `engine/model` | the mathematics, once for all devices, in Burn | `engine/kernels` |
+//! | `engine/kernels` | operations Burn lacks, each with a slow twin that defines it | slices and shapes |
+//! | `msg`, `chat`, `sanitize` | the protocol, conversations, safe text; plain data | nothing |
+//!
+//! `tests/it/layers.rs` holds the program to this table.
+//!
+//! # Invariants
+//!
+//! - Standard output carries answers and nothing else.
+//! - What a user, a file or a model wrote is untrusted: it never becomes a special token of a prompt
+//!   (`engine::tokenizer`, `protect`) and never reaches a terminal unfiltered ([`sanitize`]).
+//! - A cache is valid as a whole: tokens, keys and values, convolution and recurrent states go forward and
+//!   back together ([`engine::cache`]).
+//! - What the reference computes in f32 is computed in f32; bf16 is a storage format only.
+//! - `unsafe` lives in `engine/kernels`, the memory map of `engine/weights` and the limits of the template
+//!   child, and nowhere else.
+
 pub mod chat;
-pub mod cli;
-pub mod dev;
-pub mod engine;
 pub mod msg;
 pub mod sanitize;
+
+pub mod engine;
 pub mod session;
-pub mod settings;
+
+pub mod batch;
 pub mod tui;
+
+pub mod cli;
+pub mod dev;
+pub mod settings;

@@ -220,12 +220,6 @@ impl Engine {
         let mut decoder = self.tokenizer.decoder();
         let mut splitter = Splitter::new(prompt.in_thought);
         let ending = loop {
-            if cancel.load(Ordering::Relaxed) {
-                break Ending::Cancelled;
-            }
-            if stats.completion_tokens == max_tokens {
-                break Ending::Finished(Finish::Length);
-            }
             let logits = read(self.model.logits(hidden))?;
             let id = sampler.sample(&logits, n_valid)?;
             if self.stop_ids.contains(&id) {
@@ -247,6 +241,12 @@ impl Engine {
             };
             for (channel, text) in pieces {
                 progress(Progress::Delta { channel, text, stats });
+            }
+            if cancel.load(Ordering::Relaxed) {
+                break Ending::Cancelled;
+            }
+            if stats.completion_tokens == max_tokens {
+                break Ending::Finished(Finish::Length);
             }
             hidden = self.model.forward(&[id], &mut self.cache, None);
         };

@@ -2,5 +2,6 @@
 mod cli;
 mod layers;
 mod pty;
+mod session;
 mod template_child;
 mod text_golden;

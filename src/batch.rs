@@ -169,7 +169,7 @@ impl Batch<'_> {
                     (None, Answer::failed(error))
                 }
             };
-            output.write(form, index, id.as_ref(), &answer, client.model_name())?;
+            output.write(form, index, id.as_ref(), &answer, &client.model().name)?;
             let failed = answer.result.is_err();
             self.n_answered += usize::from(!failed);
             self.n_failed += usize::from(failed);

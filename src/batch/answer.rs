@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use crate::chat::{Channel, Message};
 use crate::msg::{
-    Command, ConversationId, ErrorCode, Event, Finish, TurnError, TurnId, TurnOptions, TurnStats,
+    Command, ConversationId, ErrorCode, Event, Finish, ModelInfo, TurnError, TurnId, TurnOptions, TurnStats,
 };
 use crate::session::Session;
 
@@ -42,7 +42,7 @@ impl Answer {
 pub struct Client {
     session: Session,
     signals: mpsc::Receiver<i32>,
-    model_name: String,
+    model: ModelInfo,
     next_id: u64,
 }
 
@@ -58,15 +58,15 @@ impl Client {
                 if let Some(note) = &info.device_note {
                     super::tell(note);
                 }
-                Ok(Self { session, signals, model_name: info.name, next_id: 1 })
+                Ok(Self { session, signals, model: info, next_id: 1 })
             }
             Some(Event::ModelFailed { error }) => Err(error),
             _ => Err(engine_gone()),
         }
     }
 
-    pub fn model_name(&self) -> &str {
-        &self.model_name
+    pub fn model(&self) -> &ModelInfo {
+        &self.model
     }
 
     pub fn new_conversation(&mut self) -> ConversationId {

@@ -8,7 +8,7 @@ use super::input::MAX_RECORD_BYTES;
 use super::{Outcome, output, tell};
 use crate::chat::{Channel, Message, Role};
 use crate::cli::RunArgs;
-use crate::msg::{Command, Finish, TurnStats};
+use crate::msg::{Command, Finish, ModelInfo, TurnStats};
 use crate::sanitize::Filter;
 use crate::session::Session;
 use crate::settings::Settings;
@@ -76,7 +76,7 @@ pub async fn run(session: Session, settings: &Settings, args: &RunArgs, prompt: 
         other => other?,
     }
     if args.json {
-        writeln!(io::stdout(), "{}", output::json(0, None, &answer, client.model_name()))?;
+        writeln!(io::stdout(), "{}", output::json(0, None, &answer, &client.model().name))?;
     }
     match &answer.result {
         Err(error) => {
@@ -90,7 +90,7 @@ pub async fn run(session: Session, settings: &Settings, args: &RunArgs, prompt: 
         Ok(_) => {}
     }
     if args.stats {
-        tell(&figures(&answer.stats));
+        tell(&figures(&answer.stats, client.model()));
     }
     Ok(Outcome::Done)
 }
@@ -163,14 +163,17 @@ fn write_now(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-fn figures(stats: &TurnStats) -> String {
+fn figures(stats: &TurnStats, model: &ModelInfo) -> String {
     let speed = stats.tokens_per_second().map_or("-".into(), |speed| format!("{speed:.1}"));
     let first = stats.time_to_first_token.map_or("-".into(), |time| format!("{:.2}", time.as_secs_f64()));
     let prefill = stats.prefill_time.as_secs_f64();
     let read = (stats.prompt_tokens - stats.cached_tokens) as f64;
     let reading = if prefill > 0.0 { format!("{:.1}", read / prefill) } else { "-".into() };
     format!(
-        "{speed} tok/s, first token {first} s, {} tok; prompt {} tok at {reading} tok/s; seed {}",
-        stats.completion_tokens, stats.prompt_tokens, stats.seed
+        "{speed} tok/s, first token {first} s, {} tok; prompt {} tok at {reading} tok/s; loaded in {:.2} s; seed {}",
+        stats.completion_tokens,
+        stats.prompt_tokens,
+        model.load_time.as_secs_f64(),
+        stats.seed
     )
 }

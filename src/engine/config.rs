@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use super::model_file::{self, ModelFileError};
+
 /// Largest `config.json` that is read; real ones have a few KiB.
-const MAX_CONFIG_BYTES: u64 = 4 << 20;
+const CONFIG_LIMIT_BYTES: u64 = 4 << 20;
 /// More layers than any model of the family by a factor of ten: beyond it the file is damaged or hostile.
 const MAX_LAYERS: usize = 1024;
 /// Upper bound of every width, so that products of two of them can't overflow.
@@ -23,8 +25,8 @@ pub enum ConfigError {
     NotAFolder(PathBuf),
     #[error("{0} has no config.json, so it is not a model folder in Hub layout")]
     NoConfig(PathBuf),
-    #[error("cannot read {path}: {source}")]
-    Read { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    File(#[from] ModelFileError),
     #[error("{path} is not a valid model config: {why}")]
     Invalid { path: PathBuf, why: String },
     #[error(
@@ -95,7 +97,7 @@ impl ModelConfig {
         }
         let path = dir.join("config.json");
         let json =
-            read_json(&path, MAX_CONFIG_BYTES)?.ok_or_else(|| ConfigError::NoConfig(dir.to_owned()))?;
+            read_json(&path, CONFIG_LIMIT_BYTES)?.ok_or_else(|| ConfigError::NoConfig(dir.to_owned()))?;
         Self::from_json(&json).map_err(|error| match error {
             ParseError::Invalid(why) => ConfigError::Invalid { path, why },
             ParseError::Config(error) => error,
@@ -209,22 +211,15 @@ impl ModelConfig {
 }
 
 /// Parses a JSON file of bounded size; `None` if it doesn't exist.
-pub(crate) fn read_json(path: &Path, max_bytes: u64) -> Result<Option<Value>, ConfigError> {
-    let read_error = |source| ConfigError::Read { path: path.to_owned(), source };
-    let size = match fs::metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        other => other.map_err(read_error)?.len(),
-    };
-    let invalid = |why: String| ConfigError::Invalid { path: path.to_owned(), why };
-    if size > max_bytes {
-        return Err(invalid(format!("it has {size} bytes, more than {max_bytes}")));
-    }
-    let bytes = fs::read(path).map_err(read_error)?;
-    serde_json::from_slice(&bytes).map(Some).map_err(|error| invalid(error.to_string()))
+pub(super) fn read_json(path: &Path, limit_bytes: u64) -> Result<Option<Value>, ConfigError> {
+    let Some(text) = model_file::read_text_if_present(path, limit_bytes)? else { return Ok(None) };
+    let invalid =
+        |error: serde_json::Error| ConfigError::Invalid { path: path.to_owned(), why: error.to_string() };
+    serde_json::from_str(&text).map(Some).map_err(invalid)
 }
 
 /// One id or a list of them; anything else is none.
-pub(crate) fn token_ids(value: Option<&Value>) -> Vec<u32> {
+fn token_ids(value: Option<&Value>) -> Vec<u32> {
     let id = |v: &Value| v.as_u64().and_then(|id| u32::try_from(id).ok());
     match value {
         Some(Value::Array(ids)) => ids.iter().filter_map(id).collect(),

@@ -17,10 +17,10 @@ use serde_json::Value;
 use super::config::{ConfigError, read_json};
 
 /// Largest safetensors header; the largest known (64,196 tensors) has about 8 MiB.
-const MAX_HEADER_BYTES: usize = 16 << 20;
+const HEADER_LIMIT_BYTES: usize = 16 << 20;
 /// The largest known repository has 64,196 tensors; a crafted header with many empty ones costs memory.
 const MAX_TENSORS: usize = 200_000;
-const MAX_INDEX_BYTES: u64 = 64 << 20;
+const INDEX_LIMIT_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum WeightsError {
@@ -160,7 +160,7 @@ impl Checkpoint {
         };
         let header_end = usize::try_from(header_bytes).ok().and_then(|n| n.checked_add(8));
         let header_end = header_end
-            .filter(|end| *end <= MAX_HEADER_BYTES && *end <= map.len())
+            .filter(|end| *end <= HEADER_LIMIT_BYTES && *end <= map.len())
             .ok_or_else(|| damaged(format!("its header claims {header_bytes} bytes of {}", map.len())))?;
         check_header(&map[8..header_end]).map_err(damaged)?;
         let (_, metadata) = SafeTensors::read_metadata(&map).map_err(|e| damaged(e.to_string()))?;
@@ -262,7 +262,7 @@ fn check_header(header: &[u8]) -> Result<(), String> {
 
 fn shard_paths(dir: &Path) -> Result<Vec<PathBuf>, WeightsError> {
     let index = dir.join("model.safetensors.index.json");
-    if let Some(json) = read_json(&index, MAX_INDEX_BYTES)? {
+    if let Some(json) = read_json(&index, INDEX_LIMIT_BYTES)? {
         return indexed_shards(dir, &index, &json);
     }
     let single = dir.join("model.safetensors");

@@ -48,12 +48,21 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
             tell("a chat needs a terminal; use `loquat run` or `loquat batch` in scripts");
             Ok(Outcome::Usage.exit_code())
         }
+        None | Some(CliCommand::Chat) if is_dumb_terminal() => {
+            tell("this terminal can't show a chat (TERM is dumb); use `loquat run PROMPT`");
+            Ok(Outcome::Usage.exit_code())
+        }
         None | Some(CliCommand::Chat) => {
             let tui_settings =
                 tui::TuiSettings { defaults: settings.turn.clone(), system: settings.system.clone() };
             with_session(&settings, async |session| Ok(tui::run(session, tui_settings).await?.code()))
         }
     }
+}
+
+/// A terminal that can't move the cursor, such as an editor's shell window.
+fn is_dumb_terminal() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
 fn one_shot(settings: &Settings, mut args: RunArgs) -> color_eyre::Result<u8> {

@@ -1,7 +1,7 @@
 use burn::tensor::Tensor;
 use half::{bf16, f16};
 
-use super::super::device::{DeviceChoice, open_device};
+use super::super::device::{DeviceChoice, OpenDevice, open_device};
 use super::super::model::linear::Linear;
 use super::super::weights::Weight;
 use super::*;
@@ -100,6 +100,27 @@ fn linear_on_the_gpu_equals_its_definition() {
             let x = Tensor::<1>::from_floats(x.as_slice(), &device.tensors).reshape([t, columns]);
             let got: Vec<f32> = linear.forward(x).into_data().try_to_vec().unwrap();
             assert_close(&got, &expected, tolerance(columns), &format!("{format:?} {t}x{columns}x{rows}"));
+        }
+    }
+}
+
+#[test]
+fn a_weight_cut_into_blocks_gives_the_same_product() {
+    for choice in [DeviceChoice::Cpu, DeviceChoice::Gpu(None)] {
+        let device = open_device(choice).expect("a Vulkan driver; .ci/run installs a software one");
+        for (format, t, rows, columns) in [(WeightFormat::Bf16, 1, 21, 33), (WeightFormat::F32, 6, 50, 16)] {
+            let x = noise(1, t * columns);
+            let bytes = stored(&noise(2, rows * columns), format);
+            let expected = linear::linear_scalar(&x, &bytes, format, rows, columns);
+            let weight = Weight { format, shape: vec![rows, columns], data: bytes.into() };
+            // Room for four rows, or for less than one: then a block holds two all the same.
+            for max_buffer_bytes in [4 * columns * format.bytes(), 1] {
+                let device = OpenDevice { max_buffer_bytes, ..device.clone() };
+                let linear = Linear::new(weight.clone(), &device);
+                let x = Tensor::<1>::from_floats(x.as_slice(), &device.tensors).reshape([t, columns]);
+                let got: Vec<f32> = linear.forward(x).into_data().try_to_vec().unwrap();
+                assert_close(&got, &expected, tolerance(columns), &format!("{format:?} on {}", device.name));
+            }
         }
     }
 }

@@ -21,7 +21,10 @@ pub use simd::all as all_dots;
 use super::super::weights::WeightFormat;
 
 /// Up to this many tokens, dot products of whole rows beat widening a tile for a blocked multiplication.
-const MAX_DOT_TOKENS: usize = 4;
+const MAX_DOT_TOKENS: usize = 32;
+/// Tokens whose dot products with a row are computed together: with four running sums each they fill half
+/// of the AVX-512 registers.
+const GROUP: usize = 4;
 /// Output rows per task of a product with few tokens: at 1024 columns of bf16 this is 128 KiB of weights.
 const DOT_ROWS: usize = 64;
 /// Bytes of a widened tile: half of a 1 MiB second-level cache, so that the tokens fit beside it.
@@ -45,22 +48,32 @@ pub fn linear(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, colum
 }
 
 fn dot_products(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, columns: usize, y: &mut [f32]) {
-    let t = x.len() / columns;
     let row_bytes = columns * format.bytes();
-    let dot = simd::dot(format);
+    let (dot_group, dot_one) = (simd::dot::<GROUP>(format), simd::dot::<1>(format));
+    let (groups, rest) = x.split_at(x.len() / (GROUP * columns) * (GROUP * columns));
+    let n_grouped = groups.len() / columns;
     let out = Scattered(y.as_mut_ptr());
-    let n_tasks = rows.div_ceil(DOT_ROWS);
     let task = |task: usize| {
         for row in task * DOT_ROWS..rows.min((task + 1) * DOT_ROWS) {
             let w = &weight[row * row_bytes..(row + 1) * row_bytes];
-            for i in 0..t {
-                let value = dot(w, &x[i * columns..(i + 1) * columns]);
-                // SAFETY: `i < t` and `row < rows`, so the index is below `t * rows`, the length of `y`;
-                // each (i, row) is written by one task only.
-                unsafe { *out.at(i * rows + row) = value };
+            let put = |token: usize, value: f32| {
+                // SAFETY: `token < t` and `row < rows`, so the index is below `t * rows`, the length of `y`;
+                // each (token, row) is written by one task only.
+                unsafe { *out.at(token * rows + row) = value };
+            };
+            for (i, group) in groups.chunks_exact(GROUP * columns).enumerate() {
+                let vectors = std::array::from_fn(|j| &group[j * columns..(j + 1) * columns]);
+                for (j, value) in dot_group(w, vectors).into_iter().enumerate() {
+                    put(i * GROUP + j, value);
+                }
+            }
+            for (i, token) in rest.chunks_exact(columns).enumerate() {
+                let [value] = dot_one(w, [token]);
+                put(n_grouped + i, value);
             }
         }
     };
+    let n_tasks = rows.div_ceil(DOT_ROWS);
     // A small product isn't worth waking other threads.
     if rows * row_bytes < 256 << 10 {
         (0..n_tasks).for_each(task);

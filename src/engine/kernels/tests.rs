@@ -74,13 +74,29 @@ fn every_instruction_set_gives_the_same_dot_product() {
             let x = noise(3, columns);
             let row = stored(&noise(4, columns), format);
             let expected = linear::linear_scalar(&x, &row, format, 1, columns)[0];
-            for (name, dot) in linear::all_dots(format) {
+            for (name, dot) in linear::all_dots::<1>(format) {
                 assert_close(
-                    &[dot(&row, &x)],
+                    &dot(&row, [&x]),
                     &[expected],
                     tolerance(columns),
                     &format!("{name} {format:?}"),
                 );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_token_gets_the_same_bits_alone_and_in_company() {
+    for format in FORMATS {
+        for columns in [1, 33, 64, 200, 1024] {
+            let row = stored(&noise(4, columns), format);
+            let tokens: [Vec<f32>; 4] = std::array::from_fn(|i| noise(10 + i as u32, columns));
+            let together = linear::all_dots::<4>(format);
+            for ((name, four), (_, one)) in together.into_iter().zip(linear::all_dots::<1>(format)) {
+                let alone: Vec<f32> = tokens.iter().flat_map(|token| one(&row, [token])).collect();
+                let got = four(&row, std::array::from_fn(|i| tokens[i].as_slice()));
+                assert_eq!(got.as_slice(), alone, "{name} {format:?} {columns}");
             }
         }
     }

@@ -1,15 +1,18 @@
-//! The dot product of a stored row with an f32 vector, for AVX-512, AVX2 and everything else, chosen once
-//! per product from what the CPU reports.
+//! Dot products of a stored row with one or more f32 vectors, for AVX-512, AVX2 and everything else, chosen
+//! once per product from what the CPU reports.
+//!
+//! With several vectors a row is read and widened once for all of them. Each result is summed in the same
+//! order as alone, so a token's numbers don't depend on how many others were computed with it.
 
 use half::{bf16, f16};
 
 use super::super::super::weights::WeightFormat;
 
-/// Takes a row of stored numbers (little endian, any alignment) and as many f32 values.
-pub type Dot = fn(&[u8], &[f32]) -> f32;
+/// Takes a row of stored numbers (little endian, any alignment) and `T` vectors of as many f32 values.
+pub type Dot<const T: usize> = fn(&[u8], [&[f32]; T]) -> [f32; T];
 
 /// The best dot product for `format` on this CPU.
-pub fn dot(format: WeightFormat) -> Dot {
+pub fn dot<const T: usize>(format: WeightFormat) -> Dot<T> {
     #[cfg(target_arch = "x86_64")]
     {
         if let Some(dot) = x86::dot_avx512(format).or_else(|| x86::dot_avx2(format)) {
@@ -21,7 +24,7 @@ pub fn dot(format: WeightFormat) -> Dot {
 
 /// Every dot product that this CPU can run, with its name: for the test that compares them.
 #[cfg(test)]
-pub fn all(format: WeightFormat) -> Vec<(&'static str, Dot)> {
+pub fn all<const T: usize>(format: WeightFormat) -> Vec<(&'static str, Dot<T>)> {
     let mut all = vec![("portable", portable(format))];
     #[cfg(target_arch = "x86_64")]
     {
@@ -32,11 +35,11 @@ pub fn all(format: WeightFormat) -> Vec<(&'static str, Dot)> {
 }
 
 /// The dot product without CPU-specific instructions.
-fn portable(format: WeightFormat) -> Dot {
+fn portable<const T: usize>(format: WeightFormat) -> Dot<T> {
     match format {
-        WeightFormat::Bf16 => |w, x| lanes::<2>(w, x, |b| bf16::from_le_bytes(b).to_f32()),
-        WeightFormat::F16 => |w, x| lanes::<2>(w, x, |b| f16::from_le_bytes(b).to_f32()),
-        WeightFormat::F32 => |w, x| lanes::<4>(w, x, f32::from_le_bytes),
+        WeightFormat::Bf16 => |w, x| x.map(|x| lanes::<2>(w, x, |b| bf16::from_le_bytes(b).to_f32())),
+        WeightFormat::F16 => |w, x| x.map(|x| lanes::<2>(w, x, |b| f16::from_le_bytes(b).to_f32())),
+        WeightFormat::F32 => |w, x| x.map(|x| lanes::<4>(w, x, f32::from_le_bytes)),
     }
 }
 
@@ -80,51 +83,59 @@ mod x86 {
     const BLOCK_512: usize = 64;
     const BLOCK_256: usize = 32;
 
-    pub fn dot_avx512(format: WeightFormat) -> Option<Dot> {
+    pub fn dot_avx512<const T: usize>(format: WeightFormat) -> Option<Dot<T>> {
         is_x86_feature_detected!("avx512f").then_some(match format {
-            WeightFormat::Bf16 => avx512::<BF16>,
-            WeightFormat::F16 => avx512::<F16>,
-            WeightFormat::F32 => avx512::<F32>,
+            WeightFormat::Bf16 => avx512::<BF16, T>,
+            WeightFormat::F16 => avx512::<F16, T>,
+            WeightFormat::F32 => avx512::<F32, T>,
         })
     }
 
-    pub fn dot_avx2(format: WeightFormat) -> Option<Dot> {
+    pub fn dot_avx2<const T: usize>(format: WeightFormat) -> Option<Dot<T>> {
         let detected = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c");
         detected.then_some(match format {
-            WeightFormat::Bf16 => avx2::<BF16>,
-            WeightFormat::F16 => avx2::<F16>,
-            WeightFormat::F32 => avx2::<F32>,
+            WeightFormat::Bf16 => avx2::<BF16, T>,
+            WeightFormat::F16 => avx2::<F16, T>,
+            WeightFormat::F32 => avx2::<F32, T>,
         })
     }
 
     /// Needs AVX-512F.
-    fn avx512<const FORMAT: u8>(w: &[u8], x: &[f32]) -> f32 {
-        let n = whole_blocks::<FORMAT>(w, x, BLOCK_512);
-        // SAFETY: `dot_avx512` hands this out only where AVX-512F was detected; `n` numbers lie inside both.
-        let sum = unsafe { sum_avx512::<FORMAT>(w.as_ptr(), x.as_ptr(), n) };
-        sum + rest::<FORMAT>(w, x, n)
+    fn avx512<const FORMAT: u8, const T: usize>(w: &[u8], x: [&[f32]; T]) -> [f32; T] {
+        let n = whole_blocks::<FORMAT, T>(w, x, BLOCK_512);
+        // SAFETY: `dot_avx512` hands this out only where AVX-512F was detected; `n` numbers lie inside all.
+        let sums = unsafe { sum_avx512::<FORMAT, T>(w.as_ptr(), x.map(<[f32]>::as_ptr), n) };
+        with_rest::<FORMAT, T>(sums, w, x, n)
     }
 
     /// Needs AVX2, FMA and F16C.
-    fn avx2<const FORMAT: u8>(w: &[u8], x: &[f32]) -> f32 {
-        let n = whole_blocks::<FORMAT>(w, x, BLOCK_256);
-        // SAFETY: `dot_avx2` hands this out only where the features were detected; `n` numbers lie inside both.
-        let sum = unsafe { sum_avx2::<FORMAT>(w.as_ptr(), x.as_ptr(), n) };
-        sum + rest::<FORMAT>(w, x, n)
+    fn avx2<const FORMAT: u8, const T: usize>(w: &[u8], x: [&[f32]; T]) -> [f32; T] {
+        let n = whole_blocks::<FORMAT, T>(w, x, BLOCK_256);
+        // SAFETY: `dot_avx2` hands this out only where the features were detected; `n` numbers lie inside all.
+        let sums = unsafe { sum_avx2::<FORMAT, T>(w.as_ptr(), x.map(<[f32]>::as_ptr), n) };
+        with_rest::<FORMAT, T>(sums, w, x, n)
     }
 
     /// How many numbers make whole blocks.
-    fn whole_blocks<const FORMAT: u8>(w: &[u8], x: &[f32], block: usize) -> usize {
-        assert!(w.len() >= x.len() * number_bytes(FORMAT), "a row holds one number per activation");
-        x.len() / block * block
+    fn whole_blocks<const FORMAT: u8, const T: usize>(w: &[u8], x: [&[f32]; T], block: usize) -> usize {
+        let columns = x[0].len();
+        assert!(x.iter().all(|x| x.len() == columns), "vectors have the same length");
+        assert!(w.len() >= columns * number_bytes(FORMAT), "a row holds one number per activation");
+        columns / block * block
     }
 
-    /// What comes after the whole blocks, in plain code.
-    fn rest<const FORMAT: u8>(w: &[u8], x: &[f32], n: usize) -> f32 {
-        if n == x.len() {
-            return 0.0;
+    /// Adds what comes after the whole blocks, in plain code.
+    fn with_rest<const FORMAT: u8, const T: usize>(
+        mut sums: [f32; T],
+        w: &[u8],
+        x: [&[f32]; T],
+        n: usize,
+    ) -> [f32; T] {
+        let columns = x[0].len();
+        if n == columns {
+            return sums;
         }
         let format = match FORMAT {
             BF16 => WeightFormat::Bf16,
@@ -132,7 +143,11 @@ mod x86 {
             _ => WeightFormat::F32,
         };
         let bytes = format.bytes();
-        portable(format)(&w[n * bytes..x.len() * bytes], &x[n..])
+        let rest = portable(format)(&w[n * bytes..columns * bytes], x.map(|x| &x[n..]));
+        for (sum, rest) in sums.iter_mut().zip(rest) {
+            *sum += rest;
+        }
+        sums
     }
 
     const fn number_bytes(format: u8) -> usize {
@@ -158,28 +173,26 @@ mod x86 {
     }
 
     /// # Safety
-    /// AVX-512F is there, `n` is a multiple of `BLOCK_512`, and both pointers lead to `n` numbers.
+    /// AVX-512F is there, `n` is a multiple of `BLOCK_512`, and all pointers lead to `n` numbers.
     #[target_feature(enable = "avx512f")]
-    unsafe fn sum_avx512<const FORMAT: u8>(w: *const u8, x: *const f32, n: usize) -> f32 {
-        let bytes = number_bytes(FORMAT);
-        let mut sums = [_mm512_setzero_ps(); 4];
-        let mut i = 0;
-        while i < n {
-            for (lane, sum) in sums.iter_mut().enumerate() {
+    unsafe fn sum_avx512<const FORMAT: u8, const T: usize>(
+        w: *const u8,
+        x: [*const f32; T],
+        n: usize,
+    ) -> [f32; T] {
+        let mut sums = [[_mm512_setzero_ps(); 4]; T];
+        for i in (0..n).step_by(BLOCK_512) {
+            for lane in 0..4 {
                 let at = i + lane * 16;
                 // SAFETY: `at + 16 <= n`, since `i + BLOCK_512 <= n`.
-                *sum = unsafe {
-                    _mm512_fmadd_ps(
-                        load_avx512::<FORMAT>(w.add(at * bytes)),
-                        _mm512_loadu_ps(x.add(at)),
-                        *sum,
-                    )
-                };
+                let w = unsafe { load_avx512::<FORMAT>(w.add(at * number_bytes(FORMAT))) };
+                for (sums, x) in sums.iter_mut().zip(x) {
+                    // SAFETY: as above.
+                    sums[lane] = unsafe { _mm512_fmadd_ps(w, _mm512_loadu_ps(x.add(at)), sums[lane]) };
+                }
             }
-            i += BLOCK_512;
         }
-        let [a, b, c, d] = sums;
-        _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d)))
+        sums.map(|[a, b, c, d]| _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d))))
     }
 
     /// # Safety
@@ -201,28 +214,32 @@ mod x86 {
     }
 
     /// # Safety
-    /// AVX2, FMA and F16C are there, `n` is a multiple of `BLOCK_256`, and both pointers lead to `n` numbers.
+    /// AVX2, FMA and F16C are there, `n` is a multiple of `BLOCK_256`, and all pointers lead to `n` numbers.
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn sum_avx2<const FORMAT: u8>(w: *const u8, x: *const f32, n: usize) -> f32 {
-        let bytes = number_bytes(FORMAT);
-        let mut sums = [_mm256_setzero_ps(); 4];
-        let mut i = 0;
-        while i < n {
-            for (lane, sum) in sums.iter_mut().enumerate() {
+    unsafe fn sum_avx2<const FORMAT: u8, const T: usize>(
+        w: *const u8,
+        x: [*const f32; T],
+        n: usize,
+    ) -> [f32; T] {
+        let mut sums = [[_mm256_setzero_ps(); 4]; T];
+        for i in (0..n).step_by(BLOCK_256) {
+            for lane in 0..4 {
                 let at = i + lane * 8;
                 // SAFETY: `at + 8 <= n`, since `i + BLOCK_256 <= n`.
-                *sum = unsafe {
-                    _mm256_fmadd_ps(load_avx2::<FORMAT>(w.add(at * bytes)), _mm256_loadu_ps(x.add(at)), *sum)
-                };
+                let w = unsafe { load_avx2::<FORMAT>(w.add(at * number_bytes(FORMAT))) };
+                for (sums, x) in sums.iter_mut().zip(x) {
+                    // SAFETY: as above.
+                    sums[lane] = unsafe { _mm256_fmadd_ps(w, _mm256_loadu_ps(x.add(at)), sums[lane]) };
+                }
             }
-            i += BLOCK_256;
         }
-        let [a, b, c, d] = sums;
-        let sum = _mm256_add_ps(_mm256_add_ps(a, b), _mm256_add_ps(c, d));
-        let mut lanes = [0.0f32; 8];
-        // SAFETY: `lanes` has room for eight values.
-        unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), sum) };
-        lanes.iter().sum()
+        sums.map(|[a, b, c, d]| {
+            let sum = _mm256_add_ps(_mm256_add_ps(a, b), _mm256_add_ps(c, d));
+            let mut lanes = [0.0f32; 8];
+            // SAFETY: `lanes` has room for eight values.
+            unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), sum) };
+            lanes.iter().sum()
+        })
     }
 
     /// Needs AVX-512F.

@@ -64,9 +64,14 @@ impl Outcome {
     }
 }
 
-/// Writes a line to standard error. If nobody reads it, there is nobody to tell.
-pub fn tell(line: &str) {
-    let _ = writeln!(io::stderr(), "loquat: {}", crate::sanitize::clean(line));
+/// Longest message on standard error; what a model's files say can be longer.
+const MAX_MESSAGE_CHARS: usize = 1_000;
+
+/// Writes one line to standard error. If nobody reads it, there is nobody to tell.
+pub fn tell(message: &str) {
+    let line: Vec<&str> = message.split_whitespace().collect();
+    let line: String = crate::sanitize::clean(&line.join(" ")).chars().take(MAX_MESSAGE_CHARS).collect();
+    let _ = writeln!(io::stderr(), "loquat: {line}");
 }
 
 /// `loquat batch`.
@@ -81,9 +86,15 @@ pub async fn batch(session: Session, settings: &Settings, args: &BatchArgs) -> i
             return Ok(Outcome::Usage);
         }
     };
-    let mut output = Output::open(args)?;
+    let mut output = match Output::open(args) {
+        Ok(output) => output,
+        Err(why) => {
+            tell(&why);
+            return Ok(Outcome::Usage);
+        }
+    };
     let mut client = match Client::connect(session).await {
-        Ok(client) => client,
+        Ok(client) => client.patient(),
         Err(error) => {
             tell(&error.message);
             return Ok(Outcome::of_error(&error));
@@ -95,7 +106,8 @@ pub async fn batch(session: Session, settings: &Settings, args: &BatchArgs) -> i
         Err(Stop::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Outcome::Done),
         Err(Stop::Output(error)) => Err(error),
         Err(Stop::Interrupted(Interrupted(signal))) => {
-            tell(&format!("stopped; {} records were answered", batch.n_answered));
+            let n = batch.n_answered;
+            tell(&format!("stopped; {n} {} answered", if n == 1 { "record was" } else { "records were" }));
             Ok(Outcome::Signal(signal))
         }
         Ok(()) => Ok(match (batch.n_failed, batch.n_read) {
@@ -166,13 +178,16 @@ impl Batch<'_> {
                 }
                 Err(bad) => {
                     let error = TurnError { code: ErrorCode::BadRecord, message: bad.to_string() };
-                    (None, Answer::failed(error))
+                    (bad.id, Answer::failed(error))
                 }
             };
             output.write(form, index, id.as_ref(), &answer, &client.model().name)?;
             let failed = answer.result.is_err();
             self.n_answered += usize::from(!failed);
             self.n_failed += usize::from(failed);
+            if let Some(signal) = client.stopping() {
+                return Err(Interrupted(signal).into());
+            }
             if failed && args.on_error == OnError::Stop {
                 break;
             }
@@ -198,6 +213,10 @@ impl Batch<'_> {
                 }
             },
         };
+        if !is_new && record.system.is_some() {
+            let message = "system belongs in the first record of a conversation".to_owned();
+            return Ok(Answer::failed(TurnError { code: ErrorCode::BadRecord, message }));
+        }
         if is_new {
             let mut messages = record.earlier.clone();
             let has_system = messages.first().is_some_and(|message| message.role == Role::System);

@@ -10,14 +10,15 @@ use crate::engine::device::DeviceChoice;
 ///
 /// Without a command: a chat if input and output are a terminal, else one answer to what standard input says.
 #[derive(Debug, Parser)]
-#[command(name = "loquat", version, max_term_width = 100)]
+// A flag given twice: the last one counts, so that an alias can be overridden.
+#[command(name = "loquat", version, max_term_width = 100, args_override_self = true)]
 #[command(after_help = "Examples:
   loquat --model DIR                       chat with the model in DIR
   git diff | loquat run --model DIR 'Write a commit message'
   printf 'Capital of France?\\nCapital of Peru?\\n' | loquat batch --model DIR
 
 Exit codes: 0 done; 1 internal error; 2 wrong usage or input; 3 some records of a batch failed;
-4 no record of a batch could be read; 5 no model; 7 the engine failed; 130 and 143 stopped by a signal.")]
+4 no record of a batch could be read; 5 no usable model; 7 the engine failed; 128 + n stopped by signal n.")]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Option<CliCommand>,
@@ -43,14 +44,14 @@ pub enum CliCommand {
 /// Which model, and where it runs.
 #[derive(Debug, Args)]
 pub struct ModelArgs {
-    /// Folder with a model in Hub layout (config.json, tokenizer.json, *.safetensors)
-    #[arg(long, short, global = true, value_name = "DIR", env = "LOQUAT_MODEL", hide_env_values = true)]
+    /// Folder with a model in Hub layout (config.json, tokenizer.json, *.safetensors) [env: LOQUAT_MODEL]
+    #[arg(long, short, global = true, value_name = "DIR")]
     pub model: Option<PathBuf>,
-    /// Where to run: auto, cpu, gpu or gpu:NUMBER
-    #[arg(long, global = true, default_value = "auto", env = "LOQUAT_DEVICE", hide_env_values = true)]
-    pub device: DeviceChoice,
-    /// Most tokens that a prompt and its answer may have together [default: 32768, or the model's limit]
-    #[arg(long, global = true, value_name = "TOKENS", env = "LOQUAT_CONTEXT", hide_env_values = true,
+    /// Where to run: auto, cpu, gpu or gpu:NUMBER [default: auto] [env: LOQUAT_DEVICE]
+    #[arg(long, global = true, value_name = "DEVICE")]
+    pub device: Option<DeviceChoice>,
+    /// Most tokens that a prompt and its answer may have together [default: 32768, or the model's limit] [env: LOQUAT_CONTEXT]
+    #[arg(long, global = true, value_name = "TOKENS",
           value_parser = clap::value_parser!(u32).range(16..))]
     pub context: Option<u32>,
 }
@@ -77,7 +78,13 @@ pub struct TurnArgs {
     )]
     pub temperature: Option<f32>,
     /// Choose among this many likeliest tokens; 0 is all
-    #[arg(long, global = true, value_name = "COUNT", help_heading = "Sampling")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "COUNT",
+        allow_negative_numbers = true,
+        help_heading = "Sampling"
+    )]
     pub top_k: Option<usize>,
     /// Choose among the likeliest tokens that have this probability together
     #[arg(
@@ -125,7 +132,13 @@ pub struct TurnArgs {
     )]
     pub repetition_penalty: Option<f32>,
     /// The same seed gives the same text on the same device
-    #[arg(long, global = true, value_name = "NUMBER", help_heading = "Sampling")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "NUMBER",
+        allow_negative_numbers = true,
+        help_heading = "Sampling"
+    )]
     pub seed: Option<u64>,
 }
 

@@ -25,6 +25,7 @@ use std::path::Path;
 use safetensors::{Dtype, View};
 use serde_json::{Map, Value, json};
 
+use crate::batch::input::reads_from;
 use crate::batch::{Outcome, tell};
 use crate::chat::openai::messages_from_json;
 use crate::engine::generate::{Engine, EngineError, LoadOptions, PREFILL_CHUNK, read};
@@ -47,12 +48,15 @@ pub fn forward(
     }
     let file = File::open(cases)
         .map_err(|error| (Outcome::Usage, format!("cannot open {}: {error}", cases.display())))?;
+    if reads_from(&[cases.to_owned()], out) {
+        return Err((Outcome::Usage, format!("{} is both cases and output", out.display())));
+    }
     let mut engine = Engine::load(load).map_err(|error| (Outcome::NoModel, error.to_string()))?;
     let mut tensors = BTreeMap::new();
     let mut outcome = Outcome::Done;
-    for (i, line) in BufReader::new(file).lines().enumerate() {
+    for (i, line) in BufReader::new(file).split(b'\n').enumerate() {
         let line = line.map_err(|error| (Outcome::Usage, format!("cannot read the cases: {error}")))?;
-        if line.trim().is_empty() {
+        if line.trim_ascii().is_empty() {
             continue;
         }
         match Case::from_json(&line, &engine).and_then(|case| case.run(&mut engine, &mut tensors)) {
@@ -63,7 +67,9 @@ pub fn forward(
             }
         }
     }
-    safetensors::serialize_to_file(tensors, None, out)
+    // Not `serialize_to_file`: it puts a new file in the place of whatever is there, also of a device.
+    let bytes = safetensors::serialize(tensors, None).map_err(|error| (Outcome::Usage, error.to_string()))?;
+    std::fs::write(out, bytes)
         .map_err(|error| (Outcome::Usage, format!("cannot write {}: {error}", out.display())))?;
     Ok(outcome)
 }
@@ -77,8 +83,8 @@ struct Case {
 }
 
 impl Case {
-    fn from_json(line: &str, engine: &Engine) -> Result<Self, String> {
-        let json: Value = serde_json::from_str(line).map_err(|error| format!("not valid JSON: {error}"))?;
+    fn from_json(line: &[u8], engine: &Engine) -> Result<Self, String> {
+        let json: Value = serde_json::from_slice(line).map_err(|error| format!("not valid JSON: {error}"))?;
         for key in ["images", "mtp"] {
             if json.get(key).is_some_and(|value| !value.is_null()) {
                 return Err(format!("{key:?} is not supported yet"));
@@ -105,7 +111,10 @@ impl Case {
                 let lengths: Option<Vec<usize>> =
                     split.as_array().and_then(|lengths| lengths.iter().map(whole).collect());
                 lengths
-                    .filter(|lengths| lengths.iter().sum::<usize>() == ids.len() && !lengths.contains(&0))
+                    .filter(|lengths| {
+                        let sum = lengths.iter().try_fold(0usize, |sum, length| sum.checked_add(*length));
+                        sum == Some(ids.len()) && !lengths.contains(&0)
+                    })
                     .ok_or_else(|| format!("split is not a list of lengths that make {}", ids.len()))?
             }
         };
@@ -255,12 +264,12 @@ pub fn tokenize(dir: &Path) -> Result<Outcome, (Outcome, String)> {
 /// One line out for each line in.
 fn each_line(answer: impl Fn(Value) -> Result<Value, String>) -> Result<Outcome, (Outcome, String)> {
     let mut stdout = io::stdout().lock();
-    for line in io::stdin().lock().lines() {
+    for line in io::stdin().lock().split(b'\n') {
         let line = line.map_err(|error| (Outcome::Usage, format!("cannot read standard input: {error}")))?;
-        if line.trim().is_empty() {
+        if line.trim_ascii().is_empty() {
             continue;
         }
-        let parsed = serde_json::from_str(&line).map_err(|error| format!("not valid JSON: {error}"));
+        let parsed = serde_json::from_slice(&line).map_err(|error| format!("not valid JSON: {error}"));
         let answer = parsed
             .and_then(&answer)
             .unwrap_or_else(|error| Value::Object(Map::from_iter([("error".to_owned(), error.into())])));

@@ -10,7 +10,7 @@ use loquat::batch::{self, Outcome, run, tell};
 use loquat::cli::{BatchArgs, Cli, CliCommand, DevCommand, RunArgs};
 use loquat::engine::prompt::child;
 use loquat::session::{self, Session};
-use loquat::settings::Settings;
+use loquat::settings::{Settings, SettingsError};
 use loquat::{dev, tui};
 
 fn main() -> ExitCode {
@@ -34,7 +34,11 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
         Ok(settings) => settings,
         Err(error) => {
             tell(&error.to_string());
-            return Ok(Outcome::NoModel.exit_code());
+            let outcome = match error {
+                SettingsError::NoModel => Outcome::NoModel,
+                SettingsError::Environment { .. } | SettingsError::Sampling(_) => Outcome::Usage,
+            };
+            return Ok(outcome.exit_code());
         }
     };
     match cli.command {
@@ -49,7 +53,7 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
             Ok(Outcome::Usage.exit_code())
         }
         None | Some(CliCommand::Chat) if is_dumb_terminal() => {
-            tell("this terminal can't show a chat (TERM is dumb); use `loquat run PROMPT`");
+            tell("this terminal can't show a chat (TERM is dumb or empty); use `loquat run PROMPT`");
             Ok(Outcome::Usage.exit_code())
         }
         None | Some(CliCommand::Chat) => {
@@ -62,7 +66,7 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
 
 /// A terminal that can't move the cursor, such as an editor's shell window.
 fn is_dumb_terminal() -> bool {
-    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb" || term.is_empty())
 }
 
 fn one_shot(settings: &Settings, mut args: RunArgs) -> color_eyre::Result<u8> {

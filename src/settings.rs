@@ -1,9 +1,13 @@
 //! What the command line means: complete, typed settings. The one function from one to the other.
 
+use std::env;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use crate::cli::{ModelArgs, Switch, TurnArgs};
+use crate::engine::device::DeviceChoice;
 use crate::engine::generate::LoadOptions;
+use crate::engine::sampler;
 use crate::msg::{SamplingOptions, TurnOptions};
 
 #[derive(Debug, Clone)]
@@ -14,35 +18,65 @@ pub struct Settings {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "no model was named; pass --model DIR (or set LOQUAT_MODEL) with a folder that holds config.json, \
-     tokenizer.json and the .safetensors files of a Qwen3.5-family model"
-)]
-pub struct NoModel;
+pub enum SettingsError {
+    #[error(
+        "no model was named; pass --model DIR (or set LOQUAT_MODEL) with a folder that holds config.json, \
+         tokenizer.json and the .safetensors files of a Qwen3.5-family model"
+    )]
+    NoModel,
+    #[error("the environment variable {name} is {value:?}: {why}")]
+    Environment { name: &'static str, value: String, why: String },
+    #[error(transparent)]
+    Sampling(#[from] sampler::SamplerError),
+}
 
 impl Settings {
+    /// Flags come before environment variables; an empty variable counts as none.
+    ///
     /// # Errors
-    /// [`NoModel`]: there is no default model yet.
-    pub fn new(model: ModelArgs, turn: TurnArgs) -> Result<Self, NoModel> {
-        let dir: PathBuf = model.model.filter(|dir| !dir.as_os_str().is_empty()).ok_or(NoModel)?;
-        let context_tokens = model.context.map(|tokens| tokens as usize);
+    /// `NoModel`, as there is no default model yet; `Environment` and `Sampling` for values out of range.
+    pub fn new(model: ModelArgs, turn: TurnArgs) -> Result<Self, SettingsError> {
+        let context: Option<u32> = match model.context {
+            Some(context) => Some(context),
+            None => from_environment("LOQUAT_CONTEXT")?,
+        };
+        let device: Option<DeviceChoice> = match model.device {
+            Some(device) => Some(device),
+            None => from_environment("LOQUAT_DEVICE")?,
+        };
+        let sampling = SamplingOptions {
+            temperature: turn.temperature,
+            top_k: turn.top_k,
+            top_p: turn.top_p,
+            min_p: turn.min_p,
+            presence_penalty: turn.presence_penalty,
+            frequency_penalty: turn.frequency_penalty,
+            repetition_penalty: turn.repetition_penalty,
+            seed: turn.seed,
+        };
+        sampler::check(&sampling)?;
+        let dir = model.model.or_else(|| env::var_os("LOQUAT_MODEL").map(PathBuf::from));
         Ok(Self {
-            load: LoadOptions { dir, device: model.device, context_tokens },
+            load: LoadOptions {
+                dir: dir.filter(|dir| !dir.as_os_str().is_empty()).ok_or(SettingsError::NoModel)?,
+                device: device.unwrap_or_default(),
+                context_tokens: context.map(|tokens| tokens as usize),
+            },
             turn: TurnOptions {
-                sampling: SamplingOptions {
-                    temperature: turn.temperature,
-                    top_k: turn.top_k,
-                    top_p: turn.top_p,
-                    min_p: turn.min_p,
-                    presence_penalty: turn.presence_penalty,
-                    frequency_penalty: turn.frequency_penalty,
-                    repetition_penalty: turn.repetition_penalty,
-                    seed: turn.seed,
-                },
+                sampling,
                 max_tokens: turn.max_tokens.map(|tokens| tokens as usize),
                 thinking: turn.think.map(|switch| switch == Switch::On),
             },
             system: turn.system.filter(|system| !system.trim().is_empty()),
         })
+    }
+}
+
+fn from_environment<T: FromStr<Err: ToString>>(name: &'static str) -> Result<Option<T>, SettingsError> {
+    let Some(value) = env::var_os(name).filter(|value| !value.is_empty()) else { return Ok(None) };
+    let value = value.to_string_lossy().into_owned();
+    match value.parse() {
+        Ok(parsed) => Ok(Some(parsed)),
+        Err(error) => Err(SettingsError::Environment { name, value, why: error.to_string() }),
     }
 }

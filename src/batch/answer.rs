@@ -12,6 +12,9 @@ use crate::msg::{
 };
 use crate::session::Session;
 
+/// The number of Ctrl+C's signal, the same on every system.
+const SIGINT: i32 = 2;
+
 /// A signal asked the program to stop.
 #[derive(Debug, Clone, Copy)]
 pub struct Interrupted(pub i32);
@@ -42,6 +45,9 @@ impl Answer {
 pub struct Client {
     session: Session,
     signals: mpsc::Receiver<i32>,
+    /// A first Ctrl+C lets the running question be answered; then this says that it came.
+    stopping: Option<i32>,
+    is_patient: bool,
     model: ModelInfo,
     next_id: u64,
 }
@@ -58,11 +64,21 @@ impl Client {
                 if let Some(note) = &info.device_note {
                     super::tell(note);
                 }
-                Ok(Self { session, signals, model: info, next_id: 1 })
+                Ok(Self { session, signals, stopping: None, is_patient: false, model: info, next_id: 1 })
             }
             Some(Event::ModelFailed { error }) => Err(error),
             _ => Err(engine_gone()),
         }
+    }
+
+    /// Makes the first Ctrl+C wait for the answer that is being written; the second one stops it.
+    pub fn patient(self) -> Self {
+        Self { is_patient: true, ..self }
+    }
+
+    /// The signal after which no further question should be asked.
+    pub fn stopping(&self) -> Option<i32> {
+        self.stopping
     }
 
     pub fn model(&self) -> &ModelInfo {
@@ -108,6 +124,11 @@ impl Client {
             let event = tokio::select! {
                 event = self.session.events.recv() => event,
                 Some(signal) = self.signals.recv() => {
+                    if self.is_patient && signal == SIGINT && self.stopping.is_none() {
+                        self.stopping = Some(signal);
+                        super::tell("finishing this record; Ctrl+C again stops at once");
+                        continue;
+                    }
                     self.send(Command::Cancel { turn }).await;
                     return Err(Interrupted(signal));
                 }
@@ -167,8 +188,7 @@ fn listen_for_signals() -> mpsc::Receiver<i32> {
     }
     #[cfg(not(unix))]
     tokio::spawn(async move {
-        const CTRL_C: i32 = 2;
-        while tokio::signal::ctrl_c().await.is_ok() && sender.send(CTRL_C).await.is_ok() {}
+        while tokio::signal::ctrl_c().await.is_ok() && sender.send(SIGINT).await.is_ok() {}
     });
     receiver
 }

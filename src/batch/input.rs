@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
@@ -20,11 +21,27 @@ pub const MAX_RECORD_BYTES: usize = 16 << 20;
 /// the one that was asked.
 const LATER_KEYS: [&str; 3] = ["schema", "vars", "body"];
 
+/// The keys of `params`.
+const PARAMS: [&str; 10] = [
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "seed",
+    "max_tokens",
+    "think",
+];
+
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {why}")]
 pub struct BadRecord {
     pub line: usize,
     pub why: String,
+    /// The record's id, if that much could be read.
+    pub id: Option<Value>,
 }
 
 /// Where a record's conversation is.
@@ -59,13 +76,22 @@ impl Record {
         }
     }
 
-    fn from_json(line: &str) -> Result<Self, String> {
-        let json: Value = serde_json::from_str(line).map_err(|error| format!("not valid JSON: {error}"))?;
-        let Value::Object(object) = json else { return Err("it is not a JSON object".into()) };
+    fn from_json(line: &str, number: usize) -> Result<Self, BadRecord> {
+        let bad = |id, why: String| BadRecord { line: number, why, id };
+        let json: Value = serde_json::from_str(line)
+            .map_err(|error| bad(None, format!("not valid JSON (column {})", error.column())))?;
+        let Value::Object(object) = json else { return Err(bad(None, "it is not a JSON object".into())) };
+        Self::from_object(&object).map_err(|why| bad(object.get("id").cloned(), why))
+    }
+
+    fn from_object(object: &Map<String, Value>) -> Result<Self, String> {
         if let Some(key) = LATER_KEYS.into_iter().find(|key| object.contains_key(*key)) {
             return Err(format!("{key:?} is not supported yet"));
         }
-        let (earlier, question) = question(&object)?;
+        if let Some(key) = PARAMS.into_iter().find(|key| object.contains_key(*key)) {
+            return Err(format!("{key:?} belongs into \"params\""));
+        }
+        let (earlier, question) = question(object)?;
         let conversation = match object.get("conv") {
             None | Some(Value::Null) => Conversation::Own,
             Some(Value::String(name)) => Conversation::Named(name.clone()),
@@ -73,7 +99,7 @@ impl Record {
         };
         Ok(Self {
             id: object.get("id").filter(|id| !id.is_null()).cloned(),
-            system: text(&object, "system")?,
+            system: text(object, "system")?,
             earlier,
             question,
             conversation,
@@ -122,6 +148,9 @@ fn question(object: &Map<String, Value>) -> Result<(Vec<Message>, Message), Stri
         Some(_) => return Err("images is not a list of file names".into()),
     };
     if let Some(messages) = object.get("messages") {
+        if object.contains_key("prompt") || !images.is_empty() {
+            return Err("it has messages and also prompt or images; the messages hold everything".into());
+        }
         let mut messages = messages_from_json(messages)?;
         let question = messages.pop().expect("the list is not empty");
         if question.role == Role::Assistant {
@@ -130,6 +159,9 @@ fn question(object: &Map<String, Value>) -> Result<(Vec<Message>, Message), Stri
         return Ok((messages, question));
     }
     let prompt = text(object, "prompt")?.ok_or("it has neither prompt nor messages")?;
+    if prompt.trim().is_empty() && images.is_empty() {
+        return Err("the prompt is empty".into());
+    }
     let parts = images.into_iter().chain([Part::Text(prompt)]).collect();
     Ok((Vec::new(), Message { role: Role::User, parts, reasoning: None }))
 }
@@ -206,8 +238,8 @@ impl Source {
     pub fn read_in_background(self) -> mpsc::Receiver<Item> {
         let (sender, receiver) = mpsc::channel(4);
         std::thread::spawn(move || {
-            let mut form = self.form;
             for reader in self.readers {
+                let mut form = self.form;
                 if read_records(reader, &mut form, |item| sender.blocking_send(item).is_ok()).is_none() {
                     return;
                 }
@@ -215,6 +247,30 @@ impl Source {
         });
         receiver
     }
+}
+
+/// Whether `output` is one of the inputs, under whatever name.
+pub fn reads_from(inputs: &[PathBuf], output: &Path) -> bool {
+    let Ok(output_meta) = output.metadata() else { return false };
+    if !output_meta.is_file() {
+        return false;
+    }
+    let same_path = |input: &PathBuf| match (input.canonicalize(), output.canonicalize()) {
+        (Ok(input), Ok(output)) => input == output,
+        _ => false,
+    };
+    #[cfg(unix)]
+    {
+        use std::os::fd::AsFd;
+        use std::os::unix::fs::MetadataExt;
+        let is_output = |dev: u64, ino: u64| (dev, ino) == (output_meta.dev(), output_meta.ino());
+        let linked = |input: &PathBuf| input.metadata().is_ok_and(|meta| is_output(meta.dev(), meta.ino()));
+        let stdin = io::stdin().as_fd().try_clone_to_owned().and_then(|fd| File::from(fd).metadata());
+        let from_stdin = inputs.is_empty() && stdin.is_ok_and(|meta| is_output(meta.dev(), meta.ino()));
+        from_stdin || inputs.iter().any(|input| same_path(input) || linked(input))
+    }
+    #[cfg(not(unix))]
+    inputs.iter().any(same_path)
 }
 
 /// What was read for one record.
@@ -234,7 +290,7 @@ fn read_records(
     let mut line = 0;
     loop {
         line += 1;
-        let bad = |why: String| Err(BadRecord { line, why });
+        let bad = |why: String| Err(BadRecord { line, why, id: None });
         let mut take = |form, record| take(Item { form, record }).then_some(());
         let bytes = match next_line(&mut reader) {
             Ok(None) => return Some(()),
@@ -258,7 +314,7 @@ fn read_records(
         }
         let record = match form.get_or_insert_with(|| guess(text)) {
             InputForm::Lines => Ok(Record::from_line(text)),
-            InputForm::Jsonl => Record::from_json(text).or_else(bad),
+            InputForm::Jsonl => Record::from_json(text, line),
         };
         take(*form, record)?;
     }

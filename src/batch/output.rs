@@ -6,7 +6,9 @@ use std::io::{self, IsTerminal, Write};
 use serde_json::{Value, json};
 
 use super::answer::Answer;
+use super::input;
 use crate::cli::{BatchArgs, OutputForm};
+use crate::msg::Finish;
 use crate::sanitize;
 
 /// Version of the JSON shape.
@@ -21,13 +23,18 @@ pub struct Output {
 
 impl Output {
     /// # Errors
-    /// When the output file can't be made.
-    pub fn open(args: &BatchArgs) -> io::Result<Self> {
+    /// A sentence when the output file can't be made, or is one of the inputs.
+    pub fn open(args: &BatchArgs) -> Result<Self, String> {
         let (writer, is_terminal): (Box<dyn Write>, bool) = match &args.output {
             Some(path) => {
-                let file = File::create(path).map_err(|error| {
-                    io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
-                })?;
+                if input::reads_from(&args.inputs, path) {
+                    return Err(format!(
+                        "{} is both input and output; write to another file",
+                        path.display()
+                    ));
+                }
+                let file = File::create(path)
+                    .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
                 (Box::new(file), false)
             }
             None => (Box::new(io::stdout()), io::stdout().is_terminal()),
@@ -35,7 +42,8 @@ impl Output {
         Ok(Self { writer, one_line: args.one_line, is_terminal })
     }
 
-    /// Writes one record. In text form a failed one goes to standard error, in its place in the order.
+    /// Writes one record. In text form a failed one is an empty line, and standard error says why: the n-th
+    /// answer stays that of the n-th record.
     ///
     /// # Errors
     /// When the output can't be written.
@@ -51,13 +59,16 @@ impl Output {
             (OutputForm::Jsonl, _) => json(index, id, answer, model).to_string(),
             (OutputForm::Text, Err(error)) => {
                 super::tell(&format!("record {}: {}", index + 1, error.message));
-                return Ok(());
+                String::new()
             }
             (OutputForm::Text, Ok(_)) if self.one_line => {
                 answer.text.replace('\\', "\\\\").replace('\n', "\\n")
             }
             (OutputForm::Text, Ok(_)) => answer.text.clone(),
         };
+        if form == OutputForm::Text && answer.result == Ok(Finish::Length) {
+            super::tell(&format!("record {}: cut off at the token limit", index + 1));
+        }
         let mut line = if self.is_terminal { sanitize::clean(&line) } else { line };
         line.push('\n');
         self.writer.write_all(line.as_bytes())?;

@@ -83,10 +83,15 @@ pub async fn run(session: Session, settings: &Settings, args: &RunArgs, prompt: 
             tell(&error.message);
             return Ok(Outcome::of_error(error));
         }
-        Ok(Finish::Length) if !args.json => tell(match answer.text.is_empty() {
-            true => "cut off while thinking; raise --max-tokens, or use --think off",
-            false => "cut off at the token limit; raise --max-tokens for more",
-        }),
+        Ok(Finish::Length) if !args.json => {
+            let place = if answer.text.is_empty() { " while thinking" } else { "" };
+            let why = match answer.stats.context_used() >= client.model().context_tokens {
+                true => "the context is full",
+                false => "raise --max-tokens for more",
+            };
+            let or = if answer.text.is_empty() { ", or use --think off" } else { "" };
+            tell(&format!("cut off{place}: {why}{or}"));
+        }
         Ok(_) => {}
     }
     if args.stats {
@@ -103,6 +108,7 @@ struct Printer {
     answer_filter: Option<Filter>,
     thinking_filter: Filter,
     ends_in_newline: bool,
+    thinking_ends_in_newline: bool,
     result: io::Result<()>,
 }
 
@@ -114,6 +120,7 @@ impl Printer {
             answer_filter: io::stdout().is_terminal().then(Filter::default),
             thinking_filter: Filter::default(),
             ends_in_newline: true,
+            thinking_ends_in_newline: true,
             result: Ok(()),
         }
     }
@@ -123,6 +130,7 @@ impl Printer {
             Channel::Thinking if self.prints_thinking => {
                 let mut clean = String::new();
                 self.thinking_filter.push(text, &mut clean);
+                self.thinking_ends_in_newline = clean.is_empty() || clean.ends_with('\n');
                 let _ = write!(io::stderr(), "{clean}");
             }
             Channel::Answer if self.prints_answer => {
@@ -149,6 +157,9 @@ impl Printer {
 
     /// Ends the last line, also when a signal cut it off.
     fn finish(self) -> io::Result<()> {
+        if !self.thinking_ends_in_newline {
+            let _ = writeln!(io::stderr());
+        }
         self.result?;
         match self.ends_in_newline {
             true => Ok(()),

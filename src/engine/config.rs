@@ -27,7 +27,7 @@ pub enum ConfigError {
     NoConfig(PathBuf),
     #[error(transparent)]
     File(#[from] ModelFileError),
-    #[error("{path} is not a valid model config: {why}")]
+    #[error("{path} is not valid: {why}")]
     Invalid { path: PathBuf, why: String },
     #[error(
         "model type {model_type:?} is not supported; Loquat runs the Qwen3.5 family ({})",
@@ -119,6 +119,7 @@ impl ModelConfig {
             Some(_) => return Err("text_config is not an object".into()),
         };
         let keys = Keys { text, root };
+        keys.refuse_other_mathematics()?;
 
         let num_hidden_layers = keys.dim("num_hidden_layers", None)?;
         if num_hidden_layers > MAX_LAYERS {
@@ -274,6 +275,31 @@ impl Keys<'_> {
             .ok_or_else(|| format!("{key} is {value}, expected a whole number from 1 to {MAX_DIM}"))
     }
 
+    /// Values that no released model of the family has, and that would need other mathematics than ours.
+    /// Ignoring one would give fluent nonsense.
+    fn refuse_other_mathematics(&self) -> Result<(), ParseError> {
+        let not_yet = |what: String| Err(ParseError::Config(ConfigError::NotYet { what }));
+        if let Some(quantization) = self.get("quantization_config") {
+            let method = quantization.get("quant_method").and_then(Value::as_str).unwrap_or("unknown");
+            return not_yet(format!("a checkpoint quantised by {method:?}"));
+        }
+        let act = self.get("hidden_act").map_or("silu", |act| act.as_str().unwrap_or_default());
+        if act != "silu" {
+            return not_yet(format!("hidden_act {act:?}"));
+        }
+        let interleaved = self.get("rope_parameters").and_then(|rope| rope.get("mrope_interleaved"));
+        for (name, value, expected) in [
+            ("attention_bias", self.get("attention_bias"), false),
+            ("attn_output_gate", self.get("attn_output_gate"), true),
+            ("mrope_interleaved", interleaved, true),
+        ] {
+            if value.is_some_and(|value| value.as_bool() != Some(expected)) {
+                return not_yet(format!("{name} other than {expected}"));
+            }
+        }
+        Ok(())
+    }
+
     fn number(&self, key: &str, default: f64) -> Result<f64, String> {
         match self.get(key) {
             None => Ok(default),
@@ -316,8 +342,11 @@ fn layer_types(keys: &Keys, num_hidden_layers: usize) -> Result<Vec<LayerType>, 
 /// New files keep the rope values in `rope_parameters`, older ones in `rope_scaling` and flat keys.
 fn rope(keys: &Keys, head_dim: usize) -> Result<RopeConfig, String> {
     let empty = Map::new();
-    let nested = |key| keys.get(key).and_then(Value::as_object).unwrap_or(&empty);
-    let (new, old) = (nested("rope_parameters"), nested("rope_scaling"));
+    let nested = |key: &str| match keys.get(key) {
+        None => Ok(&empty),
+        Some(value) => value.as_object().ok_or_else(|| format!("{key} is {value}, expected an object")),
+    };
+    let (new, old) = (nested("rope_parameters")?, nested("rope_scaling")?);
     let find =
         |key: &str| new.get(key).or_else(|| old.get(key)).or_else(|| keys.get(key)).filter(|v| !v.is_null());
     let number = |key: &str, default: f64| match find(key) {

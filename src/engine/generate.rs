@@ -52,15 +52,18 @@ pub enum EngineError {
     Vocabulary { tokenizer: usize, model: usize },
     #[error(
         "the prompt has {prompt} tokens, and the context holds {context} including the answer; \
-         shorten it, or raise --context"
+         {}",
+        way_out(*context, *limit)
     )]
-    TooLong { prompt: usize, context: usize },
+    TooLong { prompt: usize, context: usize, limit: usize },
     #[error("pictures are not supported yet: {path} was not sent; ask without it")]
     ImageNotYet { path: PathBuf },
     #[error("the prompt is empty")]
     EmptyPrompt,
     #[error("token id {id} is not below the vocabulary size {vocab_size}")]
     TokenId { id: u32, vocab_size: usize },
+    #[error("the model can't be used: {0}")]
+    Template(#[source] PromptError),
     #[error("the device failed: {0}")]
     DeviceFailed(String),
 }
@@ -74,9 +77,11 @@ impl EngineError {
             Self::EmptyPrompt | Self::TokenId { .. } => ErrorCode::BadRecord,
             Self::Prompt(PromptError::Raised(_)) => ErrorCode::BadRecord,
             Self::Sampler(SamplerError::Param { .. }) => ErrorCode::BadRecord,
-            Self::Config(_) | Self::Weights(_) | Self::File(_) | Self::Vocabulary { .. } => {
-                ErrorCode::ModelMissing
-            }
+            Self::Config(_)
+            | Self::Weights(_)
+            | Self::File(_)
+            | Self::Vocabulary { .. }
+            | Self::Template(_) => ErrorCode::ModelMissing,
             Self::Tokenizer(TokenizerError::Encode { .. }) => ErrorCode::Engine,
             Self::Tokenizer(_) => ErrorCode::ModelMissing,
             Self::Prompt(
@@ -85,6 +90,14 @@ impl EngineError {
             Self::Prompt(_) | Self::Sampler(_) => ErrorCode::Engine,
             Self::Device(_) | Self::DeviceFailed(_) => ErrorCode::Engine,
         }
+    }
+}
+
+/// What to do about a prompt that is too long.
+fn way_out(context: usize, limit: usize) -> String {
+    match context < limit {
+        true => format!("shorten it, start a new chat, or raise --context (the model allows {limit})"),
+        false => "shorten it or start a new chat; the model allows no more".into(),
     }
 }
 
@@ -154,7 +167,7 @@ impl Engine {
             device: model.device.name.clone(),
             device_note: model.device.note.clone(),
             context_tokens,
-            thinks_by_default: prompt::thinks_by_default(&template)?,
+            thinks_by_default: prompt::thinks_by_default(&template).map_err(EngineError::Template)?,
             load_time: started.elapsed(),
         };
         Ok(Self {
@@ -272,7 +285,8 @@ impl Engine {
         self.check_ids(&ids)?;
         let context = self.info.context_tokens;
         if ids.len() >= context {
-            return Err(EngineError::TooLong { prompt: ids.len(), context });
+            let limit = self.model.config.max_position_embeddings;
+            return Err(EngineError::TooLong { prompt: ids.len(), context, limit });
         }
 
         input.add_generation_prompt = false;

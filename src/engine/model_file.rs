@@ -19,6 +19,8 @@ pub enum ModelFileError {
     TooLarge { path: PathBuf, limit_bytes: u64 },
     #[error("{path} is not valid UTF-8 text; download it again")]
     NotText { path: PathBuf },
+    #[error("{path} is not a regular file; download it again")]
+    NotAFile { path: PathBuf },
 }
 
 /// The text of `path`, at most `limit_bytes` of it.
@@ -30,6 +32,10 @@ pub fn read_text(path: &Path, limit_bytes: u64) -> Result<String, ModelFileError
         io::ErrorKind::NotFound => ModelFileError::Missing { path: path.to_owned() },
         _ => ModelFileError::Read { path: path.to_owned(), reason },
     };
+    // Before it is opened: opening a pipe would wait for somebody to write into it.
+    if !std::fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(ModelFileError::NotAFile { path: path.to_owned() });
+    }
     let file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
     file.take(limit_bytes + 1).read_to_end(&mut bytes).map_err(failed)?;

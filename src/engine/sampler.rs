@@ -12,7 +12,7 @@ use std::collections::HashMap;
 mod params;
 mod rng;
 
-pub use params::{GenerationConfig, Mode, SamplingParams};
+pub use params::{GenerationConfig, Mode, SamplingParams, check};
 use rng::Rng;
 
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

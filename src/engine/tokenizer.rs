@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use tokenizers::tokenizer::{Model, NormalizedString, Normalizer, OffsetType, PreTokenizer};
-use tokenizers::{AddedToken, DecoderWrapper};
+use tokenizers::{AddedToken, DecoderWrapper, NormalizerWrapper};
 
 use crate::engine::model_file::{self, ModelFileError};
 
@@ -79,6 +79,10 @@ impl Tokenizer {
         let invalid = |reason: String| TokenizerError::Invalid { path: path.clone(), reason };
         let mut inner: tokenizers::Tokenizer = text.parse().map_err(|e| invalid(format!("{e}")))?;
         if !matches!(inner.get_decoder(), Some(DecoderWrapper::ByteLevel(_))) {
+            return Err(TokenizerError::NotByteLevel { path });
+        }
+        // The family's only normalizer. Others could turn a short prompt into one without end.
+        if !matches!(inner.get_normalizer(), None | Some(NormalizerWrapper::NFC(_))) {
             return Err(TokenizerError::NotByteLevel { path });
         }
 

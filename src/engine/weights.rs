@@ -146,10 +146,11 @@ impl Checkpoint {
     fn add_shard(&mut self, path: &Path) -> Result<(), WeightsError> {
         let map_error = |source| WeightsError::Map { path: path.to_owned(), source };
         let damaged = |why: String| WeightsError::Damaged { path: path.to_owned(), why };
-        let file = File::open(path).map_err(map_error)?;
-        if !file.metadata().map_err(map_error)?.is_file() {
+        // Before it is opened: opening a pipe would wait for somebody to write into it.
+        if !path.metadata().map_err(map_error)?.is_file() {
             return Err(damaged("it is not a regular file".into()));
         }
+        let file = File::open(path).map_err(map_error)?;
         // SAFETY: the map is read-only. Another process that truncates the file while it is mapped would
         // stop this one; every engine that maps weights accepts that, since the alternative is a copy.
         let map = unsafe { Mmap::map(&file) }.map_err(map_error)?;

@@ -138,6 +138,77 @@ fn batch_reports_bad_records_in_their_place_and_goes_on() {
 }
 
 #[test]
+fn a_failed_record_is_an_empty_line_of_text() {
+    let output = run(
+        &brief(&["batch", "--out", "text", "--one-line"]),
+        b"{\"prompt\":\"a\"}\n{bad\n{\"prompt\":\"c\"}\n",
+    );
+    let text = stdout(&output);
+    assert_eq!(code(&output), 3);
+    assert_eq!(text.lines().count(), 3, "{text}");
+    assert_eq!(text.lines().nth(1), Some(""));
+}
+
+#[test]
+fn an_output_that_is_the_input_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let questions = dir.path().join("q.txt");
+    fs::write(&questions, "a\nb\n").unwrap();
+    let link = dir.path().join("link.txt");
+    fs::hard_link(&questions, &link).unwrap();
+    let questions = questions.to_str().unwrap();
+    for output in [questions, link.to_str().unwrap()] {
+        assert_refused(&run(&["batch", questions, "-o", output], b""), 2, "both input and output");
+        assert_eq!(fs::read_to_string(questions).unwrap(), "a\nb\n");
+    }
+    assert_refused(&run(&["batch", questions, "-o", "/nowhere/out"], b""), 2, "cannot write /nowhere/out");
+}
+
+#[test]
+fn environment_variables_stand_for_flags_and_are_named_when_wrong() {
+    let with = |name: &str, value: &str, args: &[&str]| {
+        let mut command = loquat(args);
+        command.env("LOQUAT_MODEL", model("dense-a")).env(name, value);
+        finish(command, b"")
+    };
+    assert_eq!(code(&with("LOQUAT_DEVICE", "", &brief(&["run", "hi"]))), 0);
+    assert_eq!(code(&with("LOQUAT_CONTEXT", "", &brief(&["run", "hi"]))), 0);
+    assert_refused(&with("LOQUAT_DEVICE", "tpu", &["run", "hi"]), 2, "LOQUAT_DEVICE is \"tpu\"");
+    assert_refused(&with("LOQUAT_CONTEXT", "many", &["run", "hi"]), 2, "LOQUAT_CONTEXT is \"many\"");
+    assert_refused(&with("LOQUAT_CONTEXT", "64", &["run", &"word ".repeat(99)]), 2, "the context holds 64");
+    assert_refused(&with("LOQUAT_MODEL", "", &["run", "hi"]), 5, "no model was named");
+}
+
+#[test]
+fn the_first_ctrl_c_finishes_the_record_that_is_being_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out.jsonl");
+    let mut child = loquat(&["batch", "--think", "off", "--max-tokens", "400", "--out", "jsonl", "-o"])
+        .arg(&out)
+        .arg("--model")
+        .arg(model("dense-a"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all("hello\n".repeat(500).as_bytes()).unwrap();
+    // The first record in the file shows that the second one is being answered.
+    while fs::read_to_string(&out).unwrap_or_default().lines().count() == 0 {
+        std::thread::yield_now();
+    }
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(code(&output), 130);
+    assert!(stderr(&output).contains("finishing this record"), "{}", stderr(&output));
+    let text = fs::read_to_string(&out).unwrap();
+    assert!(text.lines().count() < 500);
+    for line in text.lines() {
+        assert_eq!(serde_json::from_str::<Value>(line).unwrap()["usage"]["completion"], 400);
+    }
+}
+
+#[test]
 fn records_with_the_same_conv_go_on_with_each_other() {
     let input = br#"{"prompt":"one","conv":"k"}
 {"prompt":"two","conv":"k"}
@@ -228,7 +299,7 @@ fn a_model_that_cannot_be_used_is_refused_with_one_line() {
     assert_refused(
         &damaged(|dir| fs::write(dir.join("config.json"), "{").unwrap()),
         5,
-        "not a valid model config",
+        "config.json is not valid",
     );
     assert_refused(
         &damaged(|dir| fs::write(dir.join("tokenizer.json"), "{}").unwrap()),
@@ -330,6 +401,7 @@ fn dev_forward_writes_what_the_reference_computed() {
         json!({"name": "whole", "ids": ids, "greedy": 24, "hidden": true}),
         json!({"name": "cut", "ids": ids, "split": [60, 4, 1]}),
         json!({"name": "later", "ids": ids, "mtp": 1}),
+        json!({"name": "overflow", "ids": ids, "split": [u64::MAX, 66]}),
         json!({"name": "chat", "messages": [{"role": "user", "content": "hi"}]}),
     ];
     let text: String = cases.iter().map(|case| format!("{case}\n")).collect();

@@ -69,6 +69,15 @@ fn bad_records_say_their_line_and_the_next_ones_are_read() {
 }
 
 #[test]
+fn settings_and_questions_in_two_places_are_refused_and_the_id_is_kept() {
+    assert!(why(r#"{"prompt":"a","max_tokens":1}"#).contains("\"max_tokens\" belongs into \"params\""));
+    assert!(why(r#"{"prompt":"a","messages":[{"role":"user","content":"b"}]}"#).contains("also prompt"));
+    assert!(why(r#"{"prompt":" "}"#).contains("the prompt is empty"));
+    let bad = read(br#"{"id":"a1","prompt":"x","params":{"top_k":-1}}"#, None).remove(0).unwrap_err();
+    assert_eq!(bad.id, Some(json!("a1")));
+}
+
+#[test]
 fn a_line_of_any_length_costs_no_more_than_the_limit() {
     let mut bytes = vec![b'x'; MAX_RECORD_BYTES + 100];
     bytes.extend(b"\nshort\n");

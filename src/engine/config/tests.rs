@@ -72,6 +72,12 @@ fn values_that_would_break_the_model_are_refused_by_name() {
         ("rms_norm_eps", json!(0.0), "rms_norm_eps is 0"),
         ("partial_rotary_factor", json!(3.0), "partial_rotary_factor"),
         ("rope_parameters", json!({"rope_type": "yarn"}), "rope type \"yarn\""),
+        ("rope_parameters", json!([]), "rope_parameters is []"),
+        ("rope_parameters", json!({"mrope_interleaved": false}), "mrope_interleaved other than true"),
+        ("hidden_act", json!("gelu"), "hidden_act \"gelu\""),
+        ("attention_bias", json!(true), "attention_bias other than false"),
+        ("attn_output_gate", json!(false), "attn_output_gate other than true"),
+        ("quantization_config", json!({"quant_method": "fp8"}), "quantised by \"fp8\""),
         ("model_type", json!("llama"), "not supported"),
         ("model_type", json!("qwen3_5_moe"), "not supported yet"),
     ] {

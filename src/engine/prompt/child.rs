@@ -136,11 +136,12 @@ mod limits {
 
     /// Limits this process for good.
     pub(super) fn set(memory_bytes: u64, cpu_seconds: u64) -> io::Result<()> {
-        limit(libc::RLIMIT_CORE, 0)?;
-        limit(libc::RLIMIT_CPU, cpu_seconds)?;
+        limit(libc::RLIMIT_CORE, 0, 0)?;
+        // The soft limit sends a signal that says what happened; only the hard one, a second later, kills.
+        limit(libc::RLIMIT_CPU, cpu_seconds, cpu_seconds + 1)?;
         // Only where the start size is known: a limit below it would forbid every allocation.
         match mapped_bytes() {
-            Some(mapped) => limit(libc::RLIMIT_AS, mapped + memory_bytes),
+            Some(mapped) => limit(libc::RLIMIT_AS, mapped + memory_bytes, mapped + memory_bytes),
             None => Ok(()),
         }
     }
@@ -158,8 +159,8 @@ mod limits {
     #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
     type Resource = libc::c_int;
 
-    fn limit(resource: Resource, most: u64) -> io::Result<()> {
-        let value = libc::rlimit { rlim_cur: most as libc::rlim_t, rlim_max: most as libc::rlim_t };
+    fn limit(resource: Resource, soft: u64, hard: u64) -> io::Result<()> {
+        let value = libc::rlimit { rlim_cur: soft as libc::rlim_t, rlim_max: hard as libc::rlim_t };
         // SAFETY: `value` is a valid rlimit that outlives the call, which only reads it.
         match unsafe { libc::setrlimit(resource, &value) } {
             0 => Ok(()),

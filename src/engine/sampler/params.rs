@@ -178,7 +178,11 @@ fn is_repetition_penalty(value: f32) -> bool {
     (0.01..=MOST).contains(&value)
 }
 
-fn check(options: &SamplingOptions) -> Result<(), SamplerError> {
+/// Whether a person's wishes make sense.
+///
+/// # Errors
+/// `Param` names the first that does not.
+pub fn check(options: &SamplingOptions) -> Result<(), SamplerError> {
     type Rule = (&'static str, Option<f32>, fn(f32) -> bool, &'static str);
     let rules: [Rule; 6] = [
         ("temperature", options.temperature, is_temperature, "from 0 to 100"),

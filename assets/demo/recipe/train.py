@@ -1,0 +1,151 @@
+"""Trains the demo model: trunk, vision tower and MTP head together.
+
+    python train.py --work DIR [--steps N] [--threads N]
+
+DIR keeps tokenizer, checkpoint and log; the same command goes on after a stop. See README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+import data
+import pictures
+import scores
+import tokenizer
+from model import TEXT, Demo
+
+TEXT_BATCH, PICTURE_BATCH = 64, 40
+PEAK_RATE, FLOOR_RATE, WARMUP = 3e-3, 0.01, 100
+WEIGHT_DECAY = 0.05
+MTP_WEIGHTS = (0.3, 0.15, 0.1)  # of drafts 1, 2, 3
+CHAIN_EVERY = 3  # drafts 2 and 3 are trained in every third step: they cost as much as the first
+LABEL_WEIGHT = 4.0  # of the auxiliary loss on what the pictures hold; gone by 70 % of the run
+SAVE_EVERY_S, SCORE_EVERY = 120, 250
+
+
+def rate(step, steps):
+    if step < WARMUP:
+        return (step + 1) / WARMUP
+    return FLOOR_RATE + (1 - FLOOR_RATE) * 0.5 * (1 + math.cos(math.pi * (step - WARMUP) / max(1, steps - WARMUP)))
+
+
+def optimisers(model, labels):
+    """Muon for the matrices inside the layers, AdamW for everything else."""
+    inner, decayed, plain = [], [], []
+    for name, p in model.named_parameters():
+        if p.ndim == 2 and ("layers." in name or "blocks." in name or "merger" in name or name == "mtp.fc.weight") and min(p.shape) > 8:
+            inner.append(p)
+        elif p.ndim >= 2 and "conv1d" not in name:
+            decayed.append(p)
+        else:
+            plain.append(p)
+    muon = torch.optim.Muon(inner, lr=PEAK_RATE, weight_decay=WEIGHT_DECAY, adjust_lr_fn="match_rms_adamw")
+    adam = torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": WEIGHT_DECAY}, {"params": plain + list(labels.parameters()), "weight_decay": 0.0}], lr=PEAK_RATE, betas=(0.9, 0.95)
+    )
+    return [muon, adam]
+
+
+def losses(model, labels, encoder, batch, step, steps):
+    depth = len(MTP_WEIGHTS) if (step // 2) % CHAIN_EVERY == 0 else 1
+    hidden, drafts, features = scores.forward(model, encoder, batch, depth)
+
+    def loss(states, shift):
+        mask = scores.wanted_after(batch, shift)
+        return F.cross_entropy(model.head(states[mask]), scores.targets(batch, shift)[mask])
+
+    parts = {"trunk": loss(hidden, 1)}
+    total = parts["trunk"]
+    for d, states in enumerate(drafts):
+        parts[f"mtp{d + 1}"] = loss(states, 2 + d)
+        total = total + MTP_WEIGHTS[d] * parts[f"mtp{d + 1}"]
+    weight = LABEL_WEIGHT * max(0.0, 1 - step / (0.7 * steps))
+    if features is not None and weight > 0:
+        parts["labels"] = F.binary_cross_entropy_with_logits(labels(features.mean(1)), batch["labels"])
+        total = total + weight * parts["labels"]
+    return total, parts
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--work", type=Path, required=True)
+    ap.add_argument("--steps", type=int, default=12000)
+    ap.add_argument("--threads", type=int, default=2)
+    ap.add_argument("--stop-after", type=int, help="stop at this step, to go on later")
+    args = ap.parse_args()
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(data.SEED)
+    args.work.mkdir(parents=True, exist_ok=True)
+
+    encoder = data.Encoder(tokenizer.load(args.work))
+    model = Demo(tokenizer.rows(encoder.tokenizer))
+    labels = torch.nn.Linear(TEXT["hidden_size"], len(pictures.LABELS))
+    opts = optimisers(model, labels)
+    checkpoint, log = args.work / "checkpoint.pt", args.work / "log.jsonl"
+    step, spent = 0, 0.0
+    if checkpoint.exists():
+        saved = torch.load(checkpoint, weights_only=True)
+        model.load_state_dict(saved["model"])
+        labels.load_state_dict(saved["labels"])
+        for opt, state in zip(opts, saved["opts"]):
+            opt.load_state_dict(state)
+        step, spent = saved["step"], saved["seconds"]
+        print(f"goes on at step {step}", flush=True)
+    else:
+        print(f"{sum(p.numel() for p in model.parameters()):,} parameters", flush=True)
+
+    def save():
+        state = {"model": model.state_dict(), "labels": labels.state_dict(), "opts": [o.state_dict() for o in opts], "step": step, "seconds": spent, "steps": args.steps}
+        torch.save(state, checkpoint.with_suffix(".new"))
+        os.replace(checkpoint.with_suffix(".new"), checkpoint)
+
+    batches = data.Batches(encoder, TEXT_BATCH, PICTURE_BATCH)
+    held_out = data.evaluation(200, 200)
+    began = saved_at = time.time()
+    spent_before, tokens, sums = spent, 0, {}
+    last = min(args.steps, args.stop_after or args.steps)
+    while step < last:
+        batch = batches[step]
+        scale = rate(step, args.steps)
+        for opt in opts:
+            for group in opt.param_groups:
+                group["lr"] = PEAK_RATE * scale
+        total, parts = losses(model, labels, encoder, batch, step, args.steps)
+        total.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for opt in opts:
+            opt.step()
+            opt.zero_grad()
+        tokens += batch["ids"].numel()
+        for name, value in parts.items():
+            sums.setdefault(("picture " if step % 2 else "text ") + name, []).append(value.item())
+        step += 1
+        spent = spent_before + time.time() - began
+        if step % 50 == 0 or step == last:
+            row = {"step": step, "seconds": round(spent), "tokens_per_s": round(tokens / (time.time() - began)), **{k: round(sum(v) / len(v), 4) for k, v in sums.items()}}
+            sums = {}
+            if step % SCORE_EVERY == 0 or step == last:
+                for word, examples in zip(("text", "pictures"), held_out):
+                    by_group, draft = scores.exact(model, encoder, examples)
+                    row[word] = {g: round(v, 2) for g, v in sorted(by_group.items())} | {"draft 1": round(draft, 3)}
+            line = json.dumps(row, ensure_ascii=False)
+            print(line, flush=True)
+            with log.open("a") as f:
+                f.write(line + "\n")
+        if time.time() - saved_at > SAVE_EVERY_S:
+            save()
+            saved_at = time.time()
+    save()
+
+
+if __name__ == "__main__":
+    main()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import time
 from pathlib import Path
@@ -23,39 +22,29 @@ import scores
 import tokenizer
 from model import TEXT, Demo
 
-TEXT_BATCH, PICTURE_BATCH = 64, 40
-PEAK_RATE, FLOOR_RATE, WARMUP = 3e-3, 0.01, 100
+TEXT_BATCH, PICTURE_BATCH = 40, 28
+PEAK_RATE, WARMUP, COOL_DOWN = 2e-3, 200, 0.25
 WEIGHT_DECAY = 0.05
 MTP_WEIGHTS = (0.3, 0.15, 0.1)  # of drafts 1, 2, 3
 CHAIN_EVERY = 3  # drafts 2 and 3 are trained in every third step: they cost as much as the first
-LABEL_WEIGHT = 4.0  # of the auxiliary loss on what the pictures hold; gone by 70 % of the run
+# The auxiliary loss on what the pictures hold wakes the tower up; later the replies teach it more.
+LABEL_WEIGHT, LABEL_HALF_LIFE = 4.0, 2500
 SAVE_EVERY_S, SCORE_EVERY = 120, 250
 
 
 def rate(step, steps):
-    if step < WARMUP:
-        return (step + 1) / WARMUP
-    return FLOOR_RATE + (1 - FLOOR_RATE) * 0.5 * (1 + math.cos(math.pi * (step - WARMUP) / max(1, steps - WARMUP)))
+    """Flat after the warm-up, then straight down: `--steps` may still be changed while it is flat."""
+    return min(1.0, (step + 1) / WARMUP, max(steps - step, 1) / (COOL_DOWN * steps))
 
 
-def optimisers(model, labels):
-    """Muon for the matrices inside the layers, AdamW for everything else."""
-    inner, decayed, plain = [], [], []
-    for name, p in model.named_parameters():
-        if p.ndim == 2 and ("layers." in name or "blocks." in name or "merger" in name or name == "mtp.fc.weight") and min(p.shape) > 8:
-            inner.append(p)
-        elif p.ndim >= 2 and "conv1d" not in name:
-            decayed.append(p)
-        else:
-            plain.append(p)
-    muon = torch.optim.Muon(inner, lr=PEAK_RATE, weight_decay=WEIGHT_DECAY, adjust_lr_fn="match_rms_adamw")
-    adam = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": WEIGHT_DECAY}, {"params": plain + list(labels.parameters()), "weight_decay": 0.0}], lr=PEAK_RATE, betas=(0.9, 0.95)
-    )
-    return [muon, adam]
+def optimiser(model, labels):
+    matrices = [p for name, p in model.named_parameters() if p.ndim >= 2 and "conv1d" not in name]
+    rest = [p for name, p in model.named_parameters() if p.ndim < 2 or "conv1d" in name]
+    groups = [{"params": matrices, "weight_decay": WEIGHT_DECAY}, {"params": rest + list(labels.parameters()), "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=PEAK_RATE, betas=(0.9, 0.95), fused=True)
 
 
-def losses(model, labels, encoder, batch, step, steps):
+def losses(model, labels, encoder, batch, step):
     depth = len(MTP_WEIGHTS) if (step // 2) % CHAIN_EVERY == 0 else 1
     hidden, drafts, features = scores.forward(model, encoder, batch, depth)
 
@@ -68,17 +57,16 @@ def losses(model, labels, encoder, batch, step, steps):
     for d, states in enumerate(drafts):
         parts[f"mtp{d + 1}"] = loss(states, 2 + d)
         total = total + MTP_WEIGHTS[d] * parts[f"mtp{d + 1}"]
-    weight = LABEL_WEIGHT * max(0.0, 1 - step / (0.7 * steps))
-    if features is not None and weight > 0:
+    if features is not None:
         parts["labels"] = F.binary_cross_entropy_with_logits(labels(features.mean(1)), batch["labels"])
-        total = total + weight * parts["labels"]
+        total = total + LABEL_WEIGHT * 0.5 ** (step / LABEL_HALF_LIFE) * parts["labels"]
     return total, parts
 
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--work", type=Path, required=True)
-    ap.add_argument("--steps", type=int, default=12000)
+    ap.add_argument("--steps", type=int, default=14000)
     ap.add_argument("--threads", type=int, default=2)
     ap.add_argument("--stop-after", type=int, help="stop at this step, to go on later")
     args = ap.parse_args()
@@ -89,22 +77,21 @@ def main():
     encoder = data.Encoder(tokenizer.load(args.work))
     model = Demo(tokenizer.rows(encoder.tokenizer))
     labels = torch.nn.Linear(TEXT["hidden_size"], len(pictures.LABELS))
-    opts = optimisers(model, labels)
+    opt = optimiser(model, labels)
     checkpoint, log = args.work / "checkpoint.pt", args.work / "log.jsonl"
     step, spent = 0, 0.0
     if checkpoint.exists():
         saved = torch.load(checkpoint, weights_only=True)
         model.load_state_dict(saved["model"])
         labels.load_state_dict(saved["labels"])
-        for opt, state in zip(opts, saved["opts"]):
-            opt.load_state_dict(state)
+        opt.load_state_dict(saved["opt"])
         step, spent = saved["step"], saved["seconds"]
         print(f"goes on at step {step}", flush=True)
     else:
         print(f"{sum(p.numel() for p in model.parameters()):,} parameters", flush=True)
 
     def save():
-        state = {"model": model.state_dict(), "labels": labels.state_dict(), "opts": [o.state_dict() for o in opts], "step": step, "seconds": spent, "steps": args.steps}
+        state = {"model": model.state_dict(), "labels": labels.state_dict(), "opt": opt.state_dict(), "step": step, "seconds": spent, "steps": args.steps}
         torch.save(state, checkpoint.with_suffix(".new"))
         os.replace(checkpoint.with_suffix(".new"), checkpoint)
 
@@ -116,15 +103,13 @@ def main():
     while step < last:
         batch = batches[step]
         scale = rate(step, args.steps)
-        for opt in opts:
-            for group in opt.param_groups:
-                group["lr"] = PEAK_RATE * scale
-        total, parts = losses(model, labels, encoder, batch, step, args.steps)
+        for group in opt.param_groups:
+            group["lr"] = PEAK_RATE * scale
+        total, parts = losses(model, labels, encoder, batch, step)
         total.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for opt in opts:
-            opt.step()
-            opt.zero_grad()
+        opt.step()
+        opt.zero_grad()
         tokens += batch["ids"].numel()
         for name, value in parts.items():
             sums.setdefault(("picture " if step % 2 else "text ") + name, []).append(value.item())

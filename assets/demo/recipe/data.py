@@ -32,6 +32,7 @@ class Example:
     system: str = ""
     history: list = field(default_factory=list)
     pictures: list = field(default_factory=list)
+    originals: list = field(default_factory=list)
     labels: np.ndarray | None = None
     picture_last: bool = False
     new_frame: bool = False
@@ -194,7 +195,7 @@ def text_example(rng, split):
 
 def picture_example(rng, split, size, kind=None):
     while True:
-        images, ways, answer, must, labels, name = pictures.case(rng, size, kind)
+        images, originals, ways, answer, must, labels, name = pictures.case(rng, size, kind)
         asked = ask(rng, split, ways)
         # A new drawing costs more than a new wording of the same one.
         for _ in range(20):
@@ -203,7 +204,7 @@ def picture_example(rng, split, size, kind=None):
             break
     train = split == "train"
     example = Example(roughen(rng, asked[0], train), answer, must, name, "", "I look at the picture.", new_frame=asked[1])
-    example.pictures, example.labels = images, labels
+    example.pictures, example.originals, example.labels = images, originals, labels
     example.thinking = train and rng.random() < 0.05
     example.system = pick(rng, SYSTEMS) if train and rng.random() < 0.05 else ""
     example.picture_last = rng.random() < 0.12

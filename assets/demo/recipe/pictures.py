@@ -245,7 +245,7 @@ KINDS = [(one_shape, 0.24), (count, 0.2), (position, 0.13), (two_places, 0.1), (
 
 
 def case(rng, size, kind=None):
-    """One case; the pictures are PIL images of exactly `size`, the labels a 0/1 row per picture."""
+    """One case: pictures of exactly `size`, the same before resizing, …, and the labels as a 0/1 row per picture."""
     if kind is None:
         kind = [k for k, _ in KINDS][int(rng.choice(len(KINDS), p=np.array([w for _, w in KINDS]) / sum(w for _, w in KINDS)))]
     canvases, ways, answer, must, labels, name = kind(rng, size)
@@ -253,7 +253,7 @@ def case(rng, size, kind=None):
     for row, names in zip(rows, labels if len(canvases) > 1 else [labels]):
         for label in names:
             row[LABEL_INDEX[label]] = 1
-    return [c.picture() for c in canvases], ways, answer, must, rows, name
+    return [c.picture() for c in canvases], [c.image for c in canvases], ways, answer, must, rows, name
 
 
 def patches(image):

@@ -2,7 +2,7 @@
 
     python train.py --work DIR [--steps N] [--threads N]
 
-DIR keeps tokenizer, checkpoint and log; the same command goes on after a stop. See README.md.
+DIR keeps tokenizer, checkpoint and log; the same command goes on after a stop (Ctrl+C saves first). See README.md.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -22,7 +23,7 @@ import scores
 import tokenizer
 from model import TEXT, Demo
 
-TEXT_BATCH, PICTURE_BATCH = 40, 28
+TEXT_BATCH, PICTURE_BATCH = 24, 16
 PEAK_RATE, WARMUP, COOL_DOWN = 2e-3, 200, 0.25
 WEIGHT_DECAY = 0.05
 MTP_WEIGHTS = (0.3, 0.15, 0.1)  # of drafts 1, 2, 3
@@ -100,7 +101,10 @@ def main():
     began = saved_at = time.time()
     spent_before, tokens, sums = spent, 0, {}
     last = min(args.steps, args.stop_after or args.steps)
-    while step < last:
+    stopped = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.append(True))
+    while step < last and not stopped:
         batch = batches[step]
         scale = rate(step, args.steps)
         for group in opt.param_groups:

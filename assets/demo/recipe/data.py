@@ -282,9 +282,10 @@ GROUP = 4  # steps whose examples are drawn together and sorted by length
 
 
 class Batches:
-    """Batch number `step` of the training: even steps are text, odd ones pictures."""
+    """Batch number `step` of the training: even steps are text, odd ones pictures. Every process takes its part."""
 
-    def __init__(self, encoder, text_size, picture_size):
+    def __init__(self, encoder, text_size, picture_size, part=0, parts=1):
+        self.share = slice(part, None, parts)
         self.encoder, self.text_size, self.picture_size = encoder, text_size, picture_size
         self.group, self.drawn = None, None
 
@@ -292,7 +293,7 @@ class Batches:
         if step % 2:
             rng = stream("train pictures", step)
             size = pictures.SIZES[int(rng.choice(len(pictures.SIZES), p=pictures.SIZE_WEIGHTS))]
-            return self.encoder.batch([picture_example(rng, "train", size) for _ in range(self.picture_size)])
+            return self.encoder.batch([picture_example(rng, "train", size) for _ in range(self.picture_size)][self.share])
         group, part = divmod(step // 2, GROUP)
         if group != self.group:
             rng = stream("train text", group)
@@ -301,7 +302,7 @@ class Batches:
             order = rng.permutation(GROUP)
             self.drawn = [drawn[i * self.text_size : (i + 1) * self.text_size] for i in order]
             self.group = group
-        return self.encoder.batch(self.drawn[part])
+        return self.encoder.batch(self.drawn[part][self.share])
 
 
 def evaluation(n_text, n_pictures):

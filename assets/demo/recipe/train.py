@@ -1,6 +1,6 @@
 """Trains the demo model: trunk, vision tower and MTP head together.
 
-    python train.py --work DIR [--steps N] [--threads N]
+    python train.py --work DIR [--steps N] [--processes N]
 
 DIR keeps tokenizer, checkpoint and log; the same command goes on after a stop (Ctrl+C saves first). See README.md.
 """
@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
+import torch.multiprocessing
 import torch.nn.functional as F
 
 import data
@@ -64,20 +66,51 @@ def losses(model, labels, encoder, batch, step):
     return total, parts
 
 
+def share(parameters, stop):
+    """Averages the gradients over the processes; true when the first of them was asked to stop."""
+    if not dist.is_initialized():
+        return stop
+    grads = [p.grad for p in parameters if p.grad is not None]
+    flat = torch.cat([g.flatten() for g in grads] + [torch.tensor([float(stop)])])
+    dist.all_reduce(flat)
+    flat /= dist.get_world_size()
+    for g, part in zip(grads, flat[:-1].split([g.numel() for g in grads])):
+        g.copy_(part.view_as(g))
+    return bool(flat[-1] > 0)
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--work", type=Path, required=True)
     ap.add_argument("--steps", type=int, default=14000)
-    ap.add_argument("--threads", type=int, default=2)
+    ap.add_argument("--processes", type=int, default=2, help="each takes its share of every batch, on one thread")
     ap.add_argument("--stop-after", type=int, help="stop at this step, to go on later")
     args = ap.parse_args()
-    torch.set_num_threads(args.threads)
-    torch.manual_seed(data.SEED)
     args.work.mkdir(parents=True, exist_ok=True)
+    tokenizer.load(args.work)
+    if args.processes == 1:
+        return train(0, args)
+    # Processes of one thread wait for each other once a step; threads do so in every operation, which on a busy
+    # machine cost more than it gained.
+    meeting = args.work / "meeting"
+    meeting.unlink(missing_ok=True)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    running = torch.multiprocessing.start_processes(train, (args,), nprocs=args.processes, join=False, start_method="spawn")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the children too
+    signal.signal(signal.SIGTERM, lambda *_: [os.kill(pid, signal.SIGTERM) for pid in running.pids()])
+    while not running.join():
+        pass
 
+
+def train(rank, args):
+    if args.processes > 1:
+        dist.init_process_group("gloo", init_method=f"file://{(args.work / 'meeting').absolute()}", rank=rank, world_size=args.processes)
+    torch.set_num_threads(1)
+    torch.manual_seed(data.SEED)
     encoder = data.Encoder(tokenizer.load(args.work))
     model = Demo(tokenizer.rows(encoder.tokenizer))
     labels = torch.nn.Linear(TEXT["hidden_size"], len(pictures.LABELS))
+    parameters = [*model.parameters(), *labels.parameters()]
     opt = optimiser(model, labels)
     checkpoint, log = args.work / "checkpoint.pt", args.work / "log.jsonl"
     step, spent = 0, 0.0
@@ -88,7 +121,7 @@ def main():
         opt.load_state_dict(saved["opt"])
         step, spent = saved["step"], saved["seconds"]
         print(f"goes on at step {step}", flush=True)
-    else:
+    elif rank == 0:
         print(f"{sum(p.numel() for p in model.parameters()):,} parameters", flush=True)
 
     def save():
@@ -96,7 +129,7 @@ def main():
         torch.save(state, checkpoint.with_suffix(".new"))
         os.replace(checkpoint.with_suffix(".new"), checkpoint)
 
-    batches = data.Batches(encoder, TEXT_BATCH, PICTURE_BATCH)
+    batches = data.Batches(encoder, TEXT_BATCH, PICTURE_BATCH, rank, args.processes)
     held_out = data.evaluation(200, 200)
     began = saved_at = time.time()
     spent_before, tokens, sums = spent, 0, {}
@@ -104,20 +137,24 @@ def main():
     stopped = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.append(True))
-    while step < last and not stopped:
+    stop = False
+    while step < last and not stop:
         batch = batches[step]
         scale = rate(step, args.steps)
         for group in opt.param_groups:
             group["lr"] = PEAK_RATE * scale
         total, parts = losses(model, labels, encoder, batch, step)
         total.backward()
+        stop = share(parameters, rank == 0 and bool(stopped))
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         opt.step()
         opt.zero_grad()
-        tokens += batch["ids"].numel()
+        step += 1  # now an odd number after a batch of text
+        if rank > 0:
+            continue
+        tokens += batch["ids"].numel() * args.processes
         for name, value in parts.items():
-            sums.setdefault(("picture " if step % 2 else "text ") + name, []).append(value.item())
-        step += 1
+            sums.setdefault(("text " if step % 2 else "picture ") + name, []).append(value.item())
         spent = spent_before + time.time() - began
         if step % 50 == 0 or step == last:
             row = {"step": step, "seconds": round(spent), "tokens_per_s": round(tokens / (time.time() - began)), **{k: round(sum(v) / len(v), 4) for k, v in sums.items()}}
@@ -133,7 +170,8 @@ def main():
         if time.time() - saved_at > SAVE_EVERY_S:
             save()
             saved_at = time.time()
-    save()
+    if rank == 0:
+        save()
 
 
 if __name__ == "__main__":

@@ -284,23 +284,24 @@ GROUP = 4  # steps whose examples are drawn together and sorted by length
 class Batches:
     """Batch number `step` of the training: even steps are text, odd ones pictures. Every process takes its part."""
 
-    def __init__(self, encoder, text_size, picture_size, part=0, parts=1):
+    def __init__(self, encoder, sizes, part=0, parts=1):
+        """`sizes(step)` gives the examples in a batch of text and of pictures."""
         self.share = slice(part, None, parts)
-        self.encoder, self.text_size, self.picture_size = encoder, text_size, picture_size
+        self.encoder, self.sizes = encoder, sizes
         self.group, self.drawn = None, None
 
     def __getitem__(self, step):
+        n_text, n_pictures = self.sizes(step)
         if step % 2:
             rng = stream("train pictures", step)
             size = pictures.SIZES[int(rng.choice(len(pictures.SIZES), p=pictures.SIZE_WEIGHTS))]
-            return self.encoder.batch([picture_example(rng, "train", size) for _ in range(self.picture_size)][self.share])
+            return self.encoder.batch([picture_example(rng, "train", size) for _ in range(n_pictures)][self.share])
         group, part = divmod(step // 2, GROUP)
         if group != self.group:
             rng = stream("train text", group)
-            drawn = [text_example(rng, "train") for _ in range(GROUP * self.text_size)]
+            drawn = [text_example(rng, "train") for _ in range(GROUP * n_text)]
             drawn.sort(key=lambda e: len(e.prompt()) + len(e.reply()))
-            order = rng.permutation(GROUP)
-            self.drawn = [drawn[i * self.text_size : (i + 1) * self.text_size] for i in order]
+            self.drawn = [drawn[i * n_text : (i + 1) * n_text] for i in rng.permutation(GROUP)]
             self.group = group
         return self.encoder.batch(self.drawn[part][self.share])
 

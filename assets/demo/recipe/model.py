@@ -42,6 +42,26 @@ def layer_types():
     return ["full_attention" if (i + 1) % 4 == 0 else "linear_attention" for i in range(n)]
 
 
+class RmsNorm(torch.autograd.Function):
+    """x / rms(x) * scale with a backward in few passes: on a CPU the passes are what a small model waits for."""
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        inverse = torch.rsqrt(torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_() / x.shape[-1] + EPS)
+        n = x * inverse
+        ctx.save_for_backward(n, inverse, scale)
+        return n * scale
+
+    @staticmethod
+    def backward(ctx, dy):
+        n, inverse, scale = ctx.saved_tensors
+        product = dy * n
+        d_scale = product.flatten(0, -2).sum(0)
+        dn = dy * scale
+        shared = (product @ scale / n.shape[-1]).unsqueeze(-1)
+        return torch.addcmul(dn, n, shared, value=-1).mul_(inverse), d_scale
+
+
 class Norm(nn.Module):
     """RMS norm whose stored weight is zero-centred."""
 
@@ -50,7 +70,7 @@ class Norm(nn.Module):
         self.weight = nn.Parameter(torch.zeros(n))
 
     def forward(self, x):
-        return F.rms_norm(x, x.shape[-1:], 1 + self.weight, EPS)
+        return RmsNorm.apply(x, 1 + self.weight)
 
 
 class PlainWeight(nn.Module):
@@ -65,6 +85,11 @@ def linear(n_in, n_out, bias=False, gain=1.0):
     if bias:
         nn.init.zeros_(layer.bias)
     return layer
+
+
+def together(x, *layers):
+    """The outputs of several bias-free layers from one product."""
+    return F.linear(x, torch.cat([layer.weight for layer in layers])).split([layer.out_features for layer in layers], -1)
 
 
 RESIDUAL_GAIN = 0.3  # of the matrices that write into the residual stream
@@ -106,9 +131,9 @@ class Attention(nn.Module):
 
     def project(self, x, rope):
         b, n, _ = x.shape
-        q, gate = self.q_proj(x).view(b, n, self.n_q, 2 * self.hd).chunk(2, -1)
-        k = self.k_proj(x).view(b, n, self.n_kv, self.hd)
-        v = self.v_proj(x).view(b, n, self.n_kv, self.hd)
+        q, k, v = together(x, self.q_proj, self.k_proj, self.v_proj)
+        q, gate = q.view(b, n, self.n_q, 2 * self.hd).chunk(2, -1)
+        k, v = k.view(b, n, self.n_kv, self.hd), v.view(b, n, self.n_kv, self.hd)
         q, k = self.q_norm(q).transpose(1, 2), self.k_norm(k).transpose(1, 2)
         r = self.n_q // self.n_kv
         k, v = (t.repeat_interleave(r, 1) for t in (rotate(k, *rope), v.transpose(1, 2)))
@@ -123,7 +148,7 @@ class Attention(nn.Module):
 
 
 def delta_rule(q, k, v, g, beta):
-    """One chunk from a zero state. q, k [B, Hk, L, dk]; v [B, Hv, L, dv]; g, beta [B, Hv, L], all f32."""
+    """One chunk from a zero state. q, k [B, Hk, L, dk]; v [B, Hv, L, dv]; g, beta [B, Hv, L]."""
     r = v.shape[1] // k.shape[1]
     q = q * torch.rsqrt(q.pow(2).sum(-1, keepdim=True) + EPS) * q.shape[-1] ** -0.5
     k = k * torch.rsqrt(k.pow(2).sum(-1, keepdim=True) + EPS)
@@ -164,18 +189,16 @@ class LinearAttention(nn.Module):
 
     def forward(self, x, rope):
         b, n, _ = x.shape
-        mixed = self.in_proj_qkv(x).transpose(1, 2)
+        mixed, z, write, step = together(x, self.in_proj_qkv, self.in_proj_z, self.in_proj_b, self.in_proj_a)
         kernel = self.conv1d.weight.shape[-1]
-        mixed = F.conv1d(F.pad(mixed, (kernel - 1, 0)), self.conv1d.weight.to(mixed.dtype), groups=mixed.shape[1])
-        q, k, v = F.silu(mixed).float().split(self.sizes, 1)
-        heads = lambda t, d: t.view(b, -1, d, n).transpose(2, 3)
-        beta = torch.sigmoid(self.in_proj_b(x)).float().transpose(1, 2)
-        g = -self.A_log.exp() * F.softplus(self.in_proj_a(x).float() + self.dt_bias)
-        with torch.autocast("cpu", enabled=False):
-            o = delta_rule(heads(q, self.dk), heads(k, self.dk), heads(v, self.dv), g.transpose(1, 2), beta)
-        o = F.rms_norm(o.transpose(1, 2), (self.dv,), self.norm.weight, EPS)
-        o = o * F.silu(self.in_proj_z(x)).view(b, n, self.nv, self.dv)
-        return self.out_proj(o.flatten(2))
+        past = F.pad(mixed, (0, 0, kernel - 1, 0))
+        mixed = F.silu(sum(past[:, j : j + n] * self.conv1d.weight[:, 0, j] for j in range(kernel)))
+        q, k, v = mixed.split(self.sizes, -1)
+        heads = lambda t, d: t.reshape(b, n, -1, d).transpose(1, 2)
+        g = -self.A_log.exp() * F.softplus(step + self.dt_bias)
+        o = delta_rule(heads(q, self.dk), heads(k, self.dk), heads(v, self.dv), g.transpose(1, 2), torch.sigmoid(write).transpose(1, 2))
+        o = RmsNorm.apply(o.transpose(1, 2), self.norm.weight)
+        return self.out_proj((o * F.silu(z).view(b, n, self.nv, self.dv)).flatten(2))
 
 
 class Mlp(nn.Module):
@@ -186,7 +209,8 @@ class Mlp(nn.Module):
         self.down_proj = linear(i, h, gain=RESIDUAL_GAIN)
 
     def forward(self, x):
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        gate, up = together(x, self.gate_proj, self.up_proj)
+        return self.down_proj(F.silu(gate) * up)
 
 
 class Layer(nn.Module):

@@ -84,7 +84,7 @@ def share(parameters, stop):
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--work", type=Path, required=True)
-    ap.add_argument("--steps", type=int, default=14000)
+    ap.add_argument("--steps", type=int, default=7500)
     ap.add_argument("--processes", type=int, default=2, help="each takes its share of every batch, on one thread")
     ap.add_argument("--stop-after", type=int, help="stop at this step, to go on later")
     args = ap.parse_args()

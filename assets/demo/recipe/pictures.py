@@ -28,7 +28,7 @@ SIZE_WEIGHTS = [0.6, 0.1, 0.1, 0.1, 0.1]
 # Labels of the auxiliary loss: what a picture holds, as yes/no values.
 LABELS = (
     [f"{c} {s}" for c in COLOURS for s in SHAPES] + [f"count {n}" for n in range(1, 6)] + [f"glyph {g}" for g in GLYPHS]
-    + ["dark"] + [f"at {p}" for p in PLACES]
+    + ["dark"] + [f"at {p}" for p in PLACES] + list(COLOURS) + SHAPES
 )
 LABEL_INDEX = {name: i for i, name in enumerate(LABELS)}
 
@@ -252,7 +252,8 @@ def case(rng, size, kind=None):
     rows = np.zeros((len(canvases), len(LABELS)), np.float32)
     for row, names in zip(rows, labels if len(canvases) > 1 else [labels]):
         for label in names:
-            row[LABEL_INDEX[label]] = 1
+            for part in {label, *label.split()} & LABEL_INDEX.keys():
+                row[LABEL_INDEX[part]] = 1
     return [c.picture() for c in canvases], [c.image for c in canvases], ways, answer, must, rows, name
 
 

@@ -33,7 +33,7 @@ WEIGHT_DECAY = 0.05
 MTP_WEIGHTS = (0.3, 0.15, 0.1)  # of drafts 1, 2, 3
 CHAIN_EVERY = 3  # drafts 2 and 3 are trained in every third step: they cost as much as the first
 # The auxiliary loss on what the pictures hold wakes the tower up; later the replies teach it more.
-LABEL_WEIGHT, LABEL_HALF_LIFE = 4.0, 2500
+LABEL_WEIGHT, LABEL_HALF_LIFE = 30.0, 2000
 SAVE_EVERY_S, SCORE_EVERY = 120, 250
 
 

@@ -282,7 +282,7 @@ GROUP = 4  # steps whose examples are drawn together and sorted by length
 
 
 class Batches:
-    """Batch number `step` of the training: even steps are text, odd ones pictures. Every process takes its part."""
+    """Batch number `step` of the training: even steps are text, if there is any, odd ones pictures. Every process takes its part."""
 
     def __init__(self, encoder, sizes, part=0, parts=1):
         """`sizes(step)` gives the examples in a batch of text and of pictures."""
@@ -292,7 +292,7 @@ class Batches:
 
     def __getitem__(self, step):
         n_text, n_pictures = self.sizes(step)
-        if step % 2:
+        if step % 2 or not n_text:
             rng = stream("train pictures", step)
             size = pictures.SIZES[int(rng.choice(len(pictures.SIZES), p=pictures.SIZE_WEIGHTS))]
             return self.encoder.batch([picture_example(rng, "train", size) for _ in range(n_pictures)][self.share])

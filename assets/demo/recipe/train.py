@@ -25,14 +25,15 @@ import scores
 import tokenizer
 from model import TEXT, Demo
 
-# Many small steps at first, larger ones once the losses have come down. Examples of text and of pictures.
-SMALL_UNTIL = 400
-SMALL_BATCH, BATCH = (24, 16), (40, 28)
+# First the tower alone learns to name what the pictures hold: a picture costs a sixth of what it does with the trunk.
+# Then all together, in small steps at first. Batches are (examples of text, examples of pictures).
+TOWER_UNTIL, SMALL_UNTIL = 1000, 1400
+TOWER_BATCH, SMALL_BATCH, BATCH = (0, 64), (24, 16), (40, 28)
 PEAK_RATE, WARMUP, COOL_DOWN = 2e-3, 200, 0.25
 WEIGHT_DECAY = 0.05
 MTP_WEIGHTS = (0.3, 0.15, 0.1)  # of drafts 1, 2, 3
 CHAIN_EVERY = 3  # drafts 2 and 3 are trained in every third step: they cost as much as the first
-# The auxiliary loss on what the pictures hold wakes the tower up; later the replies teach it more.
+# The loss on what the pictures hold; later the replies teach the tower more.
 LABEL_WEIGHT, LABEL_HALF_LIFE = 30.0, 2000
 SAVE_EVERY_S, SCORE_EVERY = 120, 250
 
@@ -49,7 +50,21 @@ def optimiser(model, labels):
     return torch.optim.AdamW(groups, lr=PEAK_RATE, betas=(0.9, 0.95), fused=True)
 
 
+def batch_sizes(step):
+    return TOWER_BATCH if step < TOWER_UNTIL else SMALL_BATCH if step < SMALL_UNTIL else BATCH
+
+
+def named(features, labels, wanted):
+    """The loss of the pictures' labels, and the share of pictures with all of them right."""
+    logits = labels(features.mean(1))
+    right = ((logits > 0) == (wanted > 0.5)).all(-1).float().mean()
+    return F.binary_cross_entropy_with_logits(logits, wanted), right
+
+
 def losses(model, labels, encoder, batch, step):
+    if step < TOWER_UNTIL:
+        loss, right = named(model.model.visual(batch["patches"], batch["grid"]), labels, batch["labels"])
+        return LABEL_WEIGHT * loss, {"labels": loss, "all labels right": right}
     depth = len(MTP_WEIGHTS) if (step // 2) % CHAIN_EVERY == 0 else 1
     hidden, drafts, features = scores.forward(model, encoder, batch, depth)
 
@@ -63,8 +78,8 @@ def losses(model, labels, encoder, batch, step):
         parts[f"mtp{d + 1}"] = loss(states, 2 + d)
         total = total + MTP_WEIGHTS[d] * parts[f"mtp{d + 1}"]
     if features is not None:
-        parts["labels"] = F.binary_cross_entropy_with_logits(labels(features.mean(1)), batch["labels"])
-        total = total + LABEL_WEIGHT * 0.5 ** (step / LABEL_HALF_LIFE) * parts["labels"]
+        parts["labels"], parts["all labels right"] = named(features, labels, batch["labels"])
+        total = total + LABEL_WEIGHT * 0.5 ** ((step - TOWER_UNTIL) / LABEL_HALF_LIFE) * parts["labels"]
     return total, parts
 
 
@@ -84,7 +99,7 @@ def share(parameters, stop):
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--work", type=Path, required=True)
-    ap.add_argument("--steps", type=int, default=7500)
+    ap.add_argument("--steps", type=int, default=8500)
     ap.add_argument("--processes", type=int, default=2, help="each takes its share of every batch, on one thread")
     ap.add_argument("--stop-after", type=int, help="stop at this step, to go on later")
     args = ap.parse_args()
@@ -131,7 +146,7 @@ def train(rank, args):
         torch.save(state, checkpoint.with_suffix(".new"))
         os.replace(checkpoint.with_suffix(".new"), checkpoint)
 
-    batches = data.Batches(encoder, lambda step: SMALL_BATCH if step < SMALL_UNTIL else BATCH, rank, args.processes)
+    batches = data.Batches(encoder, batch_sizes, rank, args.processes)
     held_out = data.evaluation(200, 200)
     began = saved_at = time.time()
     spent_before, tokens, sums = spent, 0, {}
@@ -151,17 +166,17 @@ def train(rank, args):
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         opt.step()
         opt.zero_grad()
-        step += 1  # now an odd number after a batch of text
+        step += 1
         if rank > 0:
             continue
-        tokens += batch["ids"].numel() * args.processes
+        tokens += 0 if step < TOWER_UNTIL else batch["ids"].numel() * args.processes
         for name, value in parts.items():
-            sums.setdefault(("text " if step % 2 else "picture ") + name, []).append(value.item())
+            sums.setdefault(("text " if batch["patches"] is None else "picture ") + name, []).append(value.item())
         spent = spent_before + time.time() - began
         if step % 50 == 0 or step == last:
             row = {"step": step, "seconds": round(spent), "tokens_per_s": round(tokens / (time.time() - began)), **{k: round(sum(v) / len(v), 4) for k, v in sums.items()}}
             sums = {}
-            if step % SCORE_EVERY == 0 or step == last:
+            if step > TOWER_UNTIL and (step % SCORE_EVERY == 0 or step == last):
                 for word, examples in zip(("text", "pictures"), held_out):
                     by_group, draft = scores.exact(model, encoder, examples)
                     row[word] = {g: round(v, 2) for g, v in sorted(by_group.items())} | {"draft 1": round(draft, 3)}

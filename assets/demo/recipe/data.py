@@ -312,7 +312,9 @@ def evaluation(n_text, n_pictures):
     seen, text = set(), []
     while len(text) < n_text:
         e = text_example(rng, "eval")
-        if e.question.lower() not in seen:
+        # Half of them in a new frame; small talk has no other kind.
+        balanced = e.new_frame == (len(text) % 2 == 0) or e.group in ("small talk", "German")
+        if balanced and e.question.lower() not in seen:
             seen.add(e.question.lower())
             text.append(e)
     shown = []

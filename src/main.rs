@@ -18,6 +18,7 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|argument| argument == child::ARGUMENT) {
         return child::main();
     }
+    quiet_vulkan();
     let cli = Cli::parse();
     match dispatch(cli) {
         Ok(code) => ExitCode::from(code),
@@ -27,6 +28,19 @@ fn main() -> ExitCode {
         }
     }
 }
+
+/// Mesa's Vulkan layer looks for a Wayland display and complains on standard error where there is none, as in
+/// a container. Without a display it has nothing to choose for us.
+#[cfg(target_os = "linux")]
+fn quiet_vulkan() {
+    if std::env::var_os("XDG_RUNTIME_DIR").is_none() && std::env::var_os("NODEVICE_SELECT").is_none() {
+        // SAFETY: this is the program's only thread; others start later.
+        unsafe { std::env::set_var("NODEVICE_SELECT", "1") };
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn quiet_vulkan() {}
 
 fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
     let interactive = io::stdin().is_terminal() && io::stdout().is_terminal();

@@ -73,10 +73,11 @@ def write(work, out):
         shutil.copyfile(work / name, out / name)
     tokenizer.write_json(out / "config.json", config(tok, tokenizer.rows(tok)))
     end, text_end = tok.token_to_id("<|im_end|>"), tok.token_to_id("<|endoftext|>")
-    # top_k 1 is greedy at any temperature: so small a model has one good answer and many bad ones.
+    # top_k 1 is greedy at any temperature: so small a model has one good answer and many bad ones. The penalty is named
+    # because Loquat would otherwise take the one of the family's model cards.
     tokenizer.write_json(out / "generation_config.json", {
         "bos_token_id": text_end, "do_sample": True, "eos_token_id": [end, text_end], "pad_token_id": text_end, "temperature": 0.2, "top_k": 1,
-        "top_p": 1.0, "repetition_penalty": 1.0, "transformers_version": "5.24.0"})
+        "top_p": 1.0, "presence_penalty": 0.0, "repetition_penalty": 1.0, "transformers_version": "5.24.0"})
     tokenizer.write_json(out / "preprocessor_config.json", processor_config("image"))
     tokenizer.write_json(out / "video_preprocessor_config.json", processor_config("video"))
     print(f"step {saved['step']}, {sum(t.numel() for t in tensors.values()):,} parameters, "

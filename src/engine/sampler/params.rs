@@ -49,6 +49,8 @@ pub struct GenerationConfig {
     pub top_k: Option<usize>,
     pub top_p: Option<f32>,
     pub min_p: Option<f32>,
+    pub presence_penalty: Option<f32>,
+    pub frequency_penalty: Option<f32>,
     pub repetition_penalty: Option<f32>,
     eos_token_id: Option<TokenIds>,
 }
@@ -124,11 +126,18 @@ impl GenerationConfig {
             top_k: self.top_k.unwrap_or(base.top_k),
             top_p: self.top_p.filter(|p| is_top_p(*p)).unwrap_or(base.top_p),
             min_p: self.min_p.filter(|p| is_min_p(*p)).unwrap_or(base.min_p),
+            presence_penalty: self
+                .presence_penalty
+                .filter(|p| is_penalty(*p))
+                .unwrap_or(base.presence_penalty),
+            frequency_penalty: self
+                .frequency_penalty
+                .filter(|p| is_penalty(*p))
+                .unwrap_or(base.frequency_penalty),
             repetition_penalty: self
                 .repetition_penalty
                 .filter(|p| is_repetition_penalty(*p))
                 .unwrap_or(base.repetition_penalty),
-            ..base
         }
     }
 }

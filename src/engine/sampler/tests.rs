@@ -223,6 +223,14 @@ fn without_wishes_the_cards_table_is_used() {
 }
 
 #[test]
+fn penalties_of_the_models_own_file_come_before_the_cards() {
+    let config = r#"{"presence_penalty": 0.0, "frequency_penalty": 0.25, "repetition_penalty": 0.0}"#;
+    let p = resolve(&SamplingOptions::default(), config, mode(false, false, true));
+    // A repetition penalty of 0 makes no sense and is ignored.
+    assert_eq!((p.presence_penalty, p.frequency_penalty, p.repetition_penalty), (0.0, 0.25, 1.0));
+}
+
+#[test]
 fn the_models_own_file_speaks_for_its_default_mode() {
     let config =
         r#"{"temperature": 0.9, "top_k": 7, "top_p": 0.5, "do_sample": true, "eos_token_id": [2, 1]}"#;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use terminal::Terminal;
 
-const MODEL: [&str; 6] = ["--model", "tests/golden/dense-a/model", "--max-tokens", "3000", "--device", "cpu"];
+const MODEL: [&str; 6] = ["--model", "tests/golden/dense-a/model", "--max-tokens", "4000", "--device", "cpu"];
 
 fn loquat(columns: u16, rows: u16) -> Terminal {
     let terminal = Terminal::start(Path::new(env!("CARGO_BIN_EXE_loquat")), &MODEL, columns, rows);

@@ -127,7 +127,14 @@ impl Interface {
                     return Ok(exit);
                 }
                 match input {
-                    Input::KeyboardCanBeEnhanced(true) => self.screen.enhance_keyboard()?,
+                    Input::KeyboardCanBeEnhanced(can) => {
+                        if can {
+                            self.screen.enhance_keyboard()?;
+                        }
+                        // Only now does the reader hear of new sizes; one that came before it was lost.
+                        let (width, height) = self.screen.size()?;
+                        messages.push(Msg::Resize { width, height });
+                    }
                     Input::Continued => self.screen.resume()?,
                     _ => {}
                 }

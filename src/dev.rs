@@ -150,7 +150,7 @@ impl Case {
             start += length;
         }
 
-        let mut sampler = Sampler::new(GREEDY, 0);
+        let mut sampler = Sampler::new(SamplingParams::GREEDY, 0);
         let n_valid = engine.tokenizer().vocab_size();
         let mut greedy = Vec::with_capacity(self.greedy);
         let mut last = logits[logits.len() - vocab_size..].to_vec();
@@ -174,16 +174,6 @@ impl Case {
         Ok(())
     }
 }
-
-const GREEDY: SamplingParams = SamplingParams {
-    temperature: 0.0,
-    top_k: 0,
-    top_p: 1.0,
-    min_p: 0.0,
-    presence_penalty: 0.0,
-    frequency_penalty: 0.0,
-    repetition_penalty: 1.0,
-};
 
 /// A tensor to write.
 struct Array {

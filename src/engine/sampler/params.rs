@@ -86,6 +86,17 @@ impl GenerationConfig {
 }
 
 impl SamplingParams {
+    /// Always the likeliest token, nothing else.
+    pub const GREEDY: Self = Self {
+        temperature: 0.0,
+        top_k: 0,
+        top_p: 1.0,
+        min_p: 0.0,
+        presence_penalty: 0.0,
+        frequency_penalty: 0.0,
+        repetition_penalty: 1.0,
+    };
+
     /// The settings of a turn. A person's wish comes first. Then, in the mode the model is in by default,
     /// what its generation_config.json says: the file describes that mode only (Qwen3.6's has the
     /// values for thinking), so in the other mode the card's recommendation comes before the file.

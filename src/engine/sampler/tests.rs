@@ -5,16 +5,8 @@ use super::*;
 use crate::msg::SamplingOptions;
 
 /// Everything off, temperature 1: draws from the plain softmax.
-const PLAIN: SamplingParams = SamplingParams {
-    temperature: 1.0,
-    top_k: 0,
-    top_p: 1.0,
-    min_p: 0.0,
-    presence_penalty: 0.0,
-    frequency_penalty: 0.0,
-    repetition_penalty: 1.0,
-};
-const GREEDY: SamplingParams = SamplingParams { temperature: 0.0, ..PLAIN };
+const PLAIN: SamplingParams = SamplingParams { temperature: 1.0, ..GREEDY };
+const GREEDY: SamplingParams = SamplingParams::GREEDY;
 const LOGITS: [f32; 6] = [1.0, 3.0, 2.5, -1.0, 2.0, 0.5];
 
 /// The probabilities by the definition: everything sorted, everything in f64.

@@ -3,6 +3,8 @@
 //! A line that can't be read becomes a [`BadRecord`] in its place; the lines after it are read all the same.
 
 use std::fs::File;
+#[cfg(unix)]
+use std::fs::Metadata;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
@@ -255,22 +257,23 @@ pub fn reads_from(inputs: &[PathBuf], output: &Path) -> bool {
     if !output_meta.is_file() {
         return false;
     }
-    let same_path = |input: &PathBuf| match (input.canonicalize(), output.canonicalize()) {
-        (Ok(input), Ok(output)) => input == output,
-        _ => false,
-    };
+    // By device and file number, which also sees through links and redirections.
     #[cfg(unix)]
     {
         use std::os::fd::AsFd;
         use std::os::unix::fs::MetadataExt;
-        let is_output = |dev: u64, ino: u64| (dev, ino) == (output_meta.dev(), output_meta.ino());
-        let linked = |input: &PathBuf| input.metadata().is_ok_and(|meta| is_output(meta.dev(), meta.ino()));
+        let is_output = |meta: Metadata| (meta.dev(), meta.ino()) == (output_meta.dev(), output_meta.ino());
         let stdin = io::stdin().as_fd().try_clone_to_owned().and_then(|fd| File::from(fd).metadata());
-        let from_stdin = inputs.is_empty() && stdin.is_ok_and(|meta| is_output(meta.dev(), meta.ino()));
-        from_stdin || inputs.iter().any(|input| same_path(input) || linked(input))
+        match inputs {
+            [] => stdin.is_ok_and(is_output),
+            _ => inputs.iter().any(|input| input.metadata().is_ok_and(is_output)),
+        }
     }
     #[cfg(not(unix))]
-    inputs.iter().any(same_path)
+    inputs.iter().any(|input| match (input.canonicalize(), output.canonicalize()) {
+        (Ok(input), Ok(output)) => input == output,
+        _ => false,
+    })
 }
 
 /// What was read for one record.

@@ -2,6 +2,8 @@
 
 pub mod message;
 pub mod openai;
+pub mod picture;
 pub mod splitter;
 
 pub use message::{Channel, Message, Part, Role};
+pub use picture::{Detail, Picture, PictureSource};

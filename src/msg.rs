@@ -7,13 +7,17 @@
 
 use std::time::Duration;
 
-use crate::chat::{Channel, Message};
+use crate::chat::{Channel, Message, Picture};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TurnId(pub u64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConversationId(pub u64);
+
+/// A picture that a face is about to attach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PictureId(pub u64);
 
 /// Face to session.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +31,9 @@ pub enum Command {
     Cancel { turn: TurnId },
     /// Forgets a conversation.
     Close { conversation: ConversationId },
+    /// Reads a picture's file and header, to show what sending it would cost. Answered by `PictureReady` or
+    /// `PictureRefused`, once the model is loaded.
+    Inspect { picture: PictureId, what: Picture },
 }
 
 /// Session to face.
@@ -67,6 +74,48 @@ pub enum Event {
         turn: TurnId,
         error: TurnError,
     },
+    /// The model looks at a picture before it reads the prompt: `done` of `total` steps of the `picture`-th of
+    /// `pictures`, counted from 1.
+    PictureProgress {
+        turn: TurnId,
+        picture: usize,
+        pictures: usize,
+        done: usize,
+        total: usize,
+    },
+    /// `what` holds the content of the file now.
+    PictureReady {
+        picture: PictureId,
+        what: Picture,
+        facts: PictureFacts,
+    },
+    PictureRefused {
+        picture: PictureId,
+        error: TurnError,
+    },
+}
+
+/// What a face shows about a picture before it is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PictureFacts {
+    /// In pixels, turned as the picture's orientation says.
+    pub width: u32,
+    pub height: u32,
+    /// What the model sees.
+    pub model_width: u32,
+    pub model_height: u32,
+    pub tokens: usize,
+    /// What it would cost with `Detail::High`.
+    pub full_tokens: usize,
+}
+
+/// Sizes of pictures that a model takes, from its processor configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PictureLimits {
+    /// Width and height are multiples of this; a square of that side is one token.
+    pub factor: u32,
+    pub min_pixels: u64,
+    pub max_pixels: u64,
 }
 
 /// What a face shows about the model that answers.
@@ -82,6 +131,8 @@ pub struct ModelInfo {
     pub context_tokens: usize,
     /// Whether the model thinks before it answers unless told otherwise.
     pub thinks_by_default: bool,
+    /// `None` if the model doesn't see.
+    pub pictures: Option<PictureLimits>,
     pub load_time: Duration,
 }
 
@@ -121,6 +172,8 @@ pub struct TurnStats {
     pub prompt_tokens: usize,
     /// Prompt tokens that did not have to be read again.
     pub cached_tokens: usize,
+    /// Prompt tokens that stand for pictures.
+    pub image_tokens: usize,
     /// Generated tokens, thinking included, stop token excluded.
     pub completion_tokens: usize,
     pub thinking_tokens: usize,

@@ -14,7 +14,9 @@ use tokio::task::JoinHandle;
 use crate::chat::{Channel, Message, Part, Role};
 use crate::engine::generate::LoadOptions;
 use crate::engine::worker::{self, Job};
-use crate::msg::{Command, ConversationId, Event, TurnId, TurnOptions, TurnStats};
+use crate::msg::{
+    Command, ConversationId, ErrorCode, Event, TurnError, TurnId, TurnOptions, TurnStats,
+};
 
 /// Messages that wait on their way to or from a face. When it is full, the sender waits.
 const CHANNEL_CAPACITY: usize = 64;
@@ -120,6 +122,11 @@ impl Manager {
                 self.start_next();
             }
             Command::Cancel { turn } => self.cancel(turn),
+            Command::Inspect { picture, .. } => {
+                let message = "pictures are not supported yet".to_owned();
+                let error = TurnError { code: ErrorCode::ImageUnreadable, message };
+                self.post(Event::PictureRefused { picture, error });
+            }
         }
     }
 
@@ -176,7 +183,10 @@ impl Manager {
             Event::ModelLoaded(_)
             | Event::ModelFailed { .. }
             | Event::TurnStarted { .. }
-            | Event::PrefillProgress { .. } => {}
+            | Event::PrefillProgress { .. }
+            | Event::PictureProgress { .. }
+            | Event::PictureReady { .. }
+            | Event::PictureRefused { .. } => {}
         }
         self.post(event);
         self.start_next();

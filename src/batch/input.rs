@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
 use crate::chat::openai::messages_from_json;
-use crate::chat::{Message, Part, Role};
+use crate::chat::{Detail, Message, Part, Picture, Role};
 use crate::cli::{BatchArgs, InputForm};
 use crate::msg::{SamplingOptions, TurnOptions};
 
@@ -144,7 +144,7 @@ fn question(object: &Map<String, Value>) -> Result<(Vec<Message>, Message), Stri
         None | Some(Value::Null) => Vec::new(),
         Some(Value::Array(paths)) => paths
             .iter()
-            .map(|path| path.as_str().map(|path| Part::Image(path.into())))
+            .map(|path| path.as_str().map(|path| Part::Image(Picture::file(path.into(), Detail::Auto))))
             .collect::<Option<_>>()
             .ok_or("images is not a list of file names")?,
         Some(_) => return Err("images is not a list of file names".into()),

@@ -1,6 +1,6 @@
 //! Messages: who said what, in which parts.
 
-use std::path::PathBuf;
+use super::picture::Picture;
 
 /// Who a message is from. The names are those of the chat templates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,9 @@ impl Role {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
     Text(String),
-    Image(PathBuf),
+    Image(Picture),
+    /// A moving picture: the model sees its frames with their times.
+    Clip(Picture),
 }
 
 /// One message. Thinking is kept apart from the answer, because templates drop the thinking of
@@ -49,9 +51,17 @@ impl Message {
             .iter()
             .filter_map(|part| match part {
                 Part::Text(text) => Some(text.as_str()),
-                Part::Image(_) => None,
+                Part::Image(_) | Part::Clip(_) => None,
             })
             .collect()
+    }
+
+    /// Its pictures and clips, in order.
+    pub fn pictures(&self) -> impl Iterator<Item = &Picture> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Image(picture) | Part::Clip(picture) => Some(picture),
+            Part::Text(_) => None,
+        })
     }
 }
 

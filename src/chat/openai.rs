@@ -1,10 +1,8 @@
 //! Messages in the JSON shape that programs exchange: `role`, and `content` as text or as a list of parts.
 
-use std::path::PathBuf;
-
 use serde_json::Value;
 
-use super::{Message, Part, Role};
+use super::{Detail, Message, Part, Picture, Role};
 
 /// Reads a list of messages. Pictures are taken by path (`path`, `image`, `image_url`, also as `file://`).
 ///
@@ -52,7 +50,10 @@ fn part(json: &Value) -> Result<Part, String> {
             let value = ["path", "image", "image_url"].iter().find_map(|key| json.get(*key));
             let path = value.and_then(|value| value.as_str().or_else(|| value.get("url")?.as_str()));
             match path {
-                Some(path) => Ok(Part::Image(PathBuf::from(path.strip_prefix("file://").unwrap_or(path)))),
+                Some(path) => {
+                    let path = path.strip_prefix("file://").unwrap_or(path);
+                    Ok(Part::Image(Picture::file(path.into(), Detail::Auto)))
+                }
                 None => Err("a picture part names no file".into()),
             }
         }
@@ -75,7 +76,10 @@ mod tests {
         ]))
         .unwrap();
         assert_eq!(messages[0], Message::text(Role::System, "be brief"));
-        assert_eq!(messages[1].parts, [Part::Text("what is ".into()), Part::Image("/a.png".into())]);
+        assert_eq!(messages[1].parts, [
+            Part::Text("what is ".into()),
+            Part::Image(Picture::file("/a.png".into(), Detail::Auto))
+        ]);
         assert_eq!(messages[2].reasoning.as_deref(), Some("whiskers"));
     }
 

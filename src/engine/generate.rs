@@ -19,7 +19,7 @@ use super::sampler::{GenerationConfig, Mode, Sampler, SamplerError, SamplingPara
 use super::tokenizer::{Tokenizer, TokenizerError};
 use super::weights::{self, WeightsError};
 use crate::chat::splitter::Splitter;
-use crate::chat::{Channel, Message, Part};
+use crate::chat::{Channel, Message};
 use crate::msg::{ErrorCode, Finish, ModelInfo, TurnOptions, TurnStats};
 
 /// Prompt tokens per forward pass: long enough for blocked multiplications, short enough that a cancelled
@@ -56,8 +56,8 @@ pub enum EngineError {
         way_out(*context, *limit)
     )]
     TooLong { prompt: usize, context: usize, limit: usize },
-    #[error("pictures are not supported yet: {path} was not sent; ask without it")]
-    ImageNotYet { path: PathBuf },
+    #[error("pictures are not supported yet: {name} was not sent; ask without it")]
+    ImageNotYet { name: String },
     #[error("the prompt is empty")]
     EmptyPrompt,
     #[error("token id {id} is not below the vocabulary size {vocab_size}")]
@@ -168,6 +168,7 @@ impl Engine {
             device_note: model.device.note.clone(),
             context_tokens,
             thinks_by_default: prompt::thinks_by_default(&template).map_err(EngineError::Template)?,
+            pictures: None,
             load_time: started.elapsed(),
         };
         Ok(Self {
@@ -271,12 +272,8 @@ impl Engine {
 
     /// Everything that is known before the model runs.
     fn prompt(&self, messages: &[Message], options: &TurnOptions) -> Result<Prompt, EngineError> {
-        let image = messages.iter().flat_map(|message| &message.parts).find_map(|part| match part {
-            Part::Image(path) => Some(path),
-            Part::Text(_) => None,
-        });
-        if let Some(path) = image {
-            return Err(EngineError::ImageNotYet { path: path.clone() });
+        if let Some(picture) = messages.iter().flat_map(Message::pictures).next() {
+            return Err(EngineError::ImageNotYet { name: picture.name.clone() });
         }
         let protect = |text: &str| self.tokenizer.protect(text).into_owned();
         let mut input = prompt::chat_input(messages, options.thinking, protect);

@@ -203,8 +203,7 @@ pub fn chat_input(
 }
 
 fn message_json(message: &Message, protect: &impl Fn(&str) -> String) -> Value {
-    let has_images = message.parts.iter().any(|part| matches!(part, Part::Image(_)));
-    let content = match has_images {
+    let content = match message.pictures().next().is_some() {
         true => Value::Array(parts_json(&message.parts, protect)),
         false => protect(&message.plain_text()).into(),
     };
@@ -230,6 +229,10 @@ fn parts_json(parts: &[Part], protect: &impl Fn(&str) -> String) -> Vec<Value> {
             Part::Image(_) => {
                 flush(&mut text, &mut json);
                 json.push(json!({"type": "image"}));
+            }
+            Part::Clip(_) => {
+                flush(&mut text, &mut json);
+                json.push(json!({"type": "video"}));
             }
         }
     }

@@ -173,6 +173,7 @@ fn model(device_note: Option<&str>) -> ModelInfo {
         device_note: device_note.map(str::to_owned),
         context_tokens: 32_768,
         thinks_by_default: true,
+        pictures: None,
         load_time: Duration::from_millis(1200),
     }
 }

@@ -1,7 +1,7 @@
 use std::fs;
 
 use super::*;
-use crate::chat::Role;
+use crate::chat::{Detail, Picture, Role};
 
 const QWEN35: &str = include_str!("../../../tests/golden/text/templates/qwen3.5.jinja");
 const QWEN35_SMALL: &str = include_str!("../../../tests/golden/text/templates/qwen3.5-small.jinja");
@@ -74,7 +74,7 @@ fn a_prompt_tells_whether_the_model_starts_in_a_thought() {
 
 #[test]
 fn a_conversation_becomes_messages_in_the_templates_shape() {
-    let picture = |name: &str| Part::Image(PathBuf::from(name));
+    let picture = |name: &str| Part::Image(Picture::file(name.into(), Detail::Auto));
     let text = |text: &str| Part::Text(text.to_owned());
     let messages = [
         Message::text(Role::System, "s"),

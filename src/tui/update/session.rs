@@ -42,6 +42,7 @@ pub fn event(state: &mut State, event: Event) -> Vec<Effect> {
         Event::TurnFailed { turn, error } => {
             return end(state, turn, Ending::Failed(clean(&error.message)), None);
         }
+        Event::PictureProgress { .. } | Event::PictureReady { .. } | Event::PictureRefused { .. } => {}
     }
     Vec::new()
 }

@@ -71,7 +71,10 @@ async fn collect(
             Event::ModelLoaded(_)
             | Event::ModelFailed { .. }
             | Event::TurnStarted { .. }
-            | Event::PrefillProgress { .. } => {}
+            | Event::PrefillProgress { .. }
+            | Event::PictureProgress { .. }
+            | Event::PictureReady { .. }
+            | Event::PictureRefused { .. } => {}
         }
         if let Some(command) = react(&event) {
             session.commands.send(command).await.unwrap();

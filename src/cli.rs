@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::engine::device::DeviceChoice;
+use crate::msg::Mtp;
 
 /// A terminal assistant that runs Qwen3.5-family models on your own machine.
 ///
@@ -68,6 +69,9 @@ pub struct TurnArgs {
     /// Longest answer, thinking included
     #[arg(long, global = true, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_tokens: Option<u32>,
+    /// How many tokens the model's draft head guesses ahead: off, auto or a number up to 8 [default: auto]
+    #[arg(long, global = true, value_name = "off|auto|N")]
+    pub mtp: Option<Mtp>,
     /// 0 always takes the likeliest token; higher is more varied
     #[arg(
         long,

@@ -3,11 +3,16 @@
 //!
 //! `loquat dev forward --model DIR [--device D] [--quant none] --cases FILE.jsonl --out FILE.safetensors`
 //!     One case a line: `{"name": …, "ids": […]}` or `{"name": …, "messages": […]}`; optional `"greedy": N`,
-//!     `"split": [lengths of the pieces in which the prompt is read]`, `"hidden": true`. Writes, per case,
+//!     `"split": [lengths of the pieces in which the prompt is read]`, `"hidden": true`, `"detail": "high"`.
+//!     `"images": [paths]` are for the picture parts of the messages that name no file, in order; where there
+//!     are more of them, the last message begins with the rest. A part of type "video" names a GIF by "path".
+//!     Writes, per case,
 //!     `<name>.input_ids [L]` i64, `<name>.logits [L, V]` f32, `<name>.greedy [N]` i64 (stop tokens are
 //!     ordinary here) and `<name>.hidden.<i> [L, H]` f32 (0 enters the first layer, i leaves layer i - 1; the
-//!     last one is before the final norm). A case that fails is named on standard error; the others are
-//!     written, and the exit code is 3. Pictures, MTP and quantisation are not there yet and say so.
+//!     last one is before the final norm). With pictures also `<name>.pixel_values [patches, values]` f32,
+//!     `<name>.image_grid_thw [pictures, 3]` i64 (clips among the pictures, in their order) and
+//!     `<name>.position_ids [3, L]` i64. A case that fails is named on standard error; the others are written,
+//!     and the exit code is 3. MTP and quantisation are not there yet and say so.
 //!
 //! `loquat dev render --model DIR`
 //!     JSONL on standard input, `{"messages": …, "tools": …, "add_generation_prompt": …, …}`, to JSONL
@@ -21,6 +26,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use safetensors::{Dtype, View};
 use serde_json::{Map, Value, json};
@@ -28,10 +34,12 @@ use serde_json::{Map, Value, json};
 use crate::batch::input::reads_from;
 use crate::batch::{Outcome, tell};
 use crate::chat::openai::messages_from_json;
-use crate::engine::generate::{Engine, EngineError, LoadOptions, PREFILL_CHUNK, read};
+use crate::chat::{Detail, Message, Part, Picture, PictureSource};
+use crate::engine::generate::{Engine, EngineError, LoadOptions, PREFILL_CHUNK, Prompt, read};
 use crate::engine::prompt::{ChatTemplate, RenderInput};
 use crate::engine::sampler::{Sampler, SamplingParams};
 use crate::engine::tokenizer::Tokenizer;
+use crate::msg::TurnOptions;
 
 /// `dev forward`.
 ///
@@ -59,7 +67,7 @@ pub fn forward(
         if line.trim_ascii().is_empty() {
             continue;
         }
-        match Case::from_json(&line, &engine).and_then(|case| case.run(&mut engine, &mut tensors)) {
+        match Case::from_json(&line, &mut engine, cases).and_then(|case| case.run(&mut engine, &mut tensors)) {
             Ok(()) => {}
             Err(why) => {
                 tell(&format!("case on line {}: {why}", i + 1));
@@ -76,35 +84,35 @@ pub fn forward(
 
 struct Case {
     name: String,
-    ids: Vec<u32>,
+    prompt: Prompt,
     split: Vec<usize>,
     greedy: usize,
     hidden: bool,
 }
 
 impl Case {
-    fn from_json(line: &[u8], engine: &Engine) -> Result<Self, String> {
+    fn from_json(line: &[u8], engine: &mut Engine, cases: &Path) -> Result<Self, String> {
         let json: Value = serde_json::from_slice(line).map_err(|error| format!("not valid JSON: {error}"))?;
-        for key in ["images", "mtp"] {
-            if json.get(key).is_some_and(|value| !value.is_null()) {
-                return Err(format!("{key:?} is not supported yet"));
-            }
+        if json.get("mtp").is_some_and(|value| !value.is_null()) {
+            return Err("\"mtp\" is not supported yet".into());
         }
         let whole = |value: &Value| value.as_u64().and_then(|n| usize::try_from(n).ok());
         let name = json.get("name").and_then(Value::as_str).ok_or("it has no name")?;
-        let ids = match (json.get("ids"), json.get("messages")) {
+        let prompt = match (json.get("ids"), json.get("messages")) {
             (Some(ids), None) => {
                 let ids: Option<Vec<u32>> =
                     ids.as_array().and_then(|ids| ids.iter().map(|id| whole(id)?.try_into().ok()).collect());
-                ids.ok_or("ids is not a list of token ids")?
+                let ids = ids.ok_or("ids is not a list of token ids")?;
+                engine.check_ids(&ids).map_err(|error| error.to_string())?;
+                Prompt::of_ids(ids)
             }
             (None, Some(messages)) => {
-                let options = Default::default();
-                engine.prompt_ids(&messages_from_json(messages)?, &options).map_err(|e| e.to_string())?
+                let messages = with_pictures(messages, &json, cases)?;
+                engine.prompt(&messages, &TurnOptions::default()).map_err(|error| error.to_string())?
             }
             _ => return Err("it needs either ids or messages".into()),
         };
-        engine.check_ids(&ids).map_err(|error| error.to_string())?;
+        let ids = &prompt.ids;
         let split = match json.get("split") {
             None | Some(Value::Null) => ids.chunks(PREFILL_CHUNK).map(<[u32]>::len).collect(),
             Some(split) => {
@@ -118,11 +126,12 @@ impl Case {
                     .ok_or_else(|| format!("split is not a list of lengths that make {}", ids.len()))?
             }
         };
+        let greedy = json.get("greedy").and_then(whole).unwrap_or(0);
         Ok(Self {
             name: name.to_owned(),
-            ids,
+            prompt,
             split,
-            greedy: json.get("greedy").and_then(whole).unwrap_or(0),
+            greedy,
             hidden: json.get("hidden").and_then(Value::as_bool).unwrap_or(false),
         })
     }
@@ -132,16 +141,20 @@ impl Case {
     }
 
     fn compute(&self, engine: &mut Engine, tensors: &mut BTreeMap<String, Array>) -> Result<(), EngineError> {
+        let never = AtomicBool::new(false);
+        let features = engine.look_closely(&self.prompt, 0, &never, &mut |_| {})?;
+        let features = features.expect("nobody cancels it");
         let model = engine.model();
         let (width, vocab_size) = (model.config.hidden_size, model.config.vocab_size);
         let mut cache = model.new_cache();
-        let mut logits = Vec::with_capacity(self.ids.len() * vocab_size);
+        let ids = &self.prompt.ids;
+        let mut logits = Vec::with_capacity(ids.len() * vocab_size);
         let mut hidden: Vec<Vec<f32>> = Vec::new();
         let mut start = 0;
         for length in &self.split {
             let mut taps = Vec::new();
-            let piece = &self.ids[start..start + length];
-            let rows = model.forward(piece, &mut cache, self.hidden.then_some(&mut taps));
+            let piece = self.prompt.tokens(start..start + length, &features);
+            let rows = model.forward_tokens(piece, &mut cache, self.hidden.then_some(&mut taps));
             logits.extend(read(model.logits(rows))?);
             hidden.resize_with(taps.len(), Vec::new);
             for (all, tap) in hidden.iter_mut().zip(taps) {
@@ -163,7 +176,7 @@ impl Case {
         }
 
         let mut put = |what: &str, array| tensors.insert(format!("{}.{what}", self.name), array);
-        put("input_ids", Array::ids(&self.ids));
+        put("input_ids", Array::ids(ids));
         put("logits", Array::floats(&logits, vocab_size));
         for (i, rows) in hidden.iter().enumerate() {
             put(&format!("hidden.{i}"), Array::floats(rows, width));
@@ -171,8 +184,62 @@ impl Case {
         if self.greedy > 0 {
             put("greedy", Array::ids(&greedy));
         }
+        if let Some(eyes) = engine.eyes().filter(|_| !self.prompt.looked.is_empty()) {
+            let layout = &eyes.encoder.layout;
+            let (mut grids, mut patches) = (Vec::new(), Vec::new());
+            for looked in &self.prompt.looked {
+                let pixels = eyes.pixels(looked)?;
+                let [slots, rows, columns] = layout.grid(&pixels);
+                grids.extend([slots, rows, columns].map(|n| n as i64));
+                patches.extend((0..slots).flat_map(|slot| layout.patches(&pixels, slot, 0..rows * columns)));
+            }
+            put("pixel_values", Array::floats(&patches, layout.patch_values()));
+            put("image_grid_thw", Array::integers(grids, vec![self.prompt.looked.len(), 3]));
+            let positions = self.prompt.layout.positions.0.concat();
+            put("position_ids", Array::integers(positions, vec![3, ids.len()]));
+        }
         Ok(())
     }
+}
+
+/// The messages of a case, its pictures in their places.
+fn with_pictures(messages: &Value, case: &Value, cases: &Path) -> Result<Vec<Message>, String> {
+    let list = match case.get("images") {
+        None | Some(Value::Null) => &Vec::new(),
+        Some(images) => images.as_array().ok_or("images is not a list of paths")?,
+    };
+    let paths: Option<Vec<&str>> = list.iter().map(Value::as_str).collect();
+    let mut paths = paths.ok_or("images is not a list of paths")?.into_iter();
+    let detail = match case.get("detail") {
+        None | Some(Value::Null) => Detail::High,
+        Some(detail) => detail.as_str().ok_or("detail is not text")?.parse()?,
+    };
+    let mut messages = messages.clone();
+    let parts = messages.as_array_mut().into_iter().flatten();
+    for part in parts.filter_map(|message| message.get_mut("content")?.as_array_mut()).flatten() {
+        let Some(part) = part.as_object_mut() else { continue };
+        let is_picture = part.get("type").is_some_and(|kind| kind == "image" || kind == "image_url");
+        if is_picture && part.len() == 1 {
+            let path = paths.next().ok_or("the messages have more pictures than images")?;
+            part.insert("path".to_owned(), path.into());
+        }
+    }
+    let mut messages = messages_from_json(&messages)?;
+    let last = messages.last_mut().expect("the list is not empty");
+    let rest = paths.map(|path| Part::Image(Picture::file(path.into(), detail)));
+    last.parts.splice(0..0, rest);
+    for part in messages.iter_mut().flat_map(|message| &mut message.parts) {
+        let (Part::Image(picture) | Part::Clip(picture)) = part else { continue };
+        picture.detail = detail;
+        // Relative to the working folder, or to the cases that name it.
+        if let PictureSource::File(path) = &mut picture.source
+            && !path.exists()
+            && let Some(dir) = cases.parent()
+        {
+            *path = dir.join(&path);
+        }
+    }
+    Ok(messages)
 }
 
 /// A tensor to write.
@@ -184,8 +251,11 @@ struct Array {
 
 impl Array {
     fn ids(ids: &[u32]) -> Self {
-        let bytes = ids.iter().flat_map(|id| i64::from(*id).to_le_bytes()).collect();
-        Self { dtype: Dtype::I64, shape: vec![ids.len()], bytes }
+        Self::integers(ids.iter().copied().map(i64::from).collect(), vec![ids.len()])
+    }
+
+    fn integers(values: Vec<i64>, shape: Vec<usize>) -> Self {
+        Self { dtype: Dtype::I64, shape, bytes: values.into_iter().flat_map(i64::to_le_bytes).collect() }
     }
 
     fn floats(values: &[f32], width: usize) -> Self {

@@ -1,14 +1,21 @@
 //! The engine: model folder in, token stream out. Synchronous; knows nothing of tokio or terminals.
 
+pub mod built_in;
 pub mod cache;
+pub mod checkpoints;
 pub mod config;
+pub mod decode;
 pub mod device;
 pub mod generate;
+#[cfg(test)]
+mod golden;
 pub mod kernels;
 pub mod model;
 pub mod model_file;
 pub mod prompt;
 pub mod sampler;
+pub mod speculate;
 pub mod tokenizer;
+pub mod vision;
 pub mod weights;
 pub mod worker;

@@ -5,6 +5,7 @@
 //! within one session. Each submitted turn ends in exactly one of `TurnFinished`, `TurnCancelled`
 //! and `TurnFailed`, whatever happens.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use crate::chat::{Channel, Message, Picture};
@@ -151,6 +152,38 @@ pub struct TurnOptions {
     pub sampling: SamplingOptions,
     pub max_tokens: Option<usize>,
     pub thinking: Option<bool>,
+    pub mtp: Option<Mtp>,
+}
+
+/// Longest draft.
+pub const MAX_DRAFTS: usize = 8;
+
+/// Whether the model's own draft head guesses tokens ahead. Guesses are checked, so they change the speed and
+/// nothing else.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Mtp {
+    Off,
+    /// As many as give the most tokens per second here, possibly none.
+    #[default]
+    Auto,
+    /// This many tokens, at most [`MAX_DRAFTS`].
+    Depth(u8),
+}
+
+impl FromStr for Mtp {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self::Off),
+            "auto" => Ok(Self::Auto),
+            _ => match text.parse() {
+                Ok(0) => Ok(Self::Off),
+                Ok(depth) if usize::from(depth) <= MAX_DRAFTS => Ok(Self::Depth(depth)),
+                _ => Err(format!("expected off, auto or a number up to {MAX_DRAFTS}")),
+            },
+        }
+    }
 }
 
 /// Sampling settings as given by a person; the engine fills the gaps from the model's files.
@@ -184,6 +217,48 @@ pub struct TurnStats {
     pub decode_time: Duration,
     /// The seed that was used; the same seed gives the same text on the same device.
     pub seed: u64,
+    pub drafts: DraftStats,
+}
+
+/// What drafting did in one turn. Of the generated tokens the first comes out of the prompt; each step then gives
+/// the drafts that were right and, unless the answer ended with one of them, one token more.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DraftStats {
+    /// Passes of the model after the prompt, with or without a draft.
+    pub steps: u32,
+    /// Drafts made, and those that became part of the answer, by position.
+    pub drafted: [u32; MAX_DRAFTS],
+    pub accepted: [u32; MAX_DRAFTS],
+    /// Drafts made and accepted in the latest steps, the newest last.
+    pub recent: [(u8, u8); RECENT_STEPS],
+}
+
+/// Steps that [`DraftStats::recent`] shows.
+pub const RECENT_STEPS: usize = 16;
+
+impl DraftStats {
+    /// Notes one more step.
+    pub fn note(&mut self, drafted: usize, accepted: usize) {
+        self.steps += 1;
+        self.drafted[..drafted].iter_mut().for_each(|n| *n += 1);
+        self.accepted[..accepted].iter_mut().for_each(|n| *n += 1);
+        self.recent.rotate_left(1);
+        self.recent[RECENT_STEPS - 1] = (drafted as u8, accepted as u8);
+    }
+
+    pub fn n_drafted(&self) -> u32 {
+        self.drafted.iter().sum()
+    }
+
+    pub fn n_accepted(&self) -> u32 {
+        self.accepted.iter().sum()
+    }
+
+    /// How often a draft at each position was right, as far as there were any.
+    pub fn by_position(&self) -> impl Iterator<Item = f64> {
+        let judged = self.drafted.iter().zip(&self.accepted).filter(|(drafted, _)| **drafted > 0);
+        judged.map(|(drafted, accepted)| f64::from(*accepted) / f64::from(*drafted))
+    }
 }
 
 impl TurnStats {

@@ -3,6 +3,8 @@
 //! An async task between a face and the engine thread. It owns the conversations; the face owns what is on
 //! the screen, the engine owns the model. Here `async` ends: the engine is a thread with plain channels.
 
+mod pictures;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,11 +13,12 @@ use std::time::Instant;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::chat::{Channel, Message, Part, Role};
+use self::pictures::Files;
+use crate::chat::{Channel, Message, Part, Picture, Role};
 use crate::engine::generate::LoadOptions;
 use crate::engine::worker::{self, Job};
 use crate::msg::{
-    Command, ConversationId, ErrorCode, Event, TurnError, TurnId, TurnOptions, TurnStats,
+    Command, ConversationId, Event, PictureId, PictureLimits, TurnError, TurnId, TurnOptions, TurnStats,
 };
 
 /// Messages that wait on their way to or from a face. When it is full, the sender waits.
@@ -37,15 +40,19 @@ pub fn start(load: LoadOptions) -> std::io::Result<(Session, JoinHandle<()>)> {
     let (face, events) = mpsc::channel(CHANNEL_CAPACITY);
     let (engine_sender, engine_events) = mpsc::channel(CHANNEL_CAPACITY);
     let (jobs, thread) = worker::spawn(load, move |event| engine_sender.blocking_send(event).is_ok())?;
+    let (chores, done) = mpsc::unbounded_channel();
     let manager = Manager {
         jobs,
         conversations: HashMap::new(),
         queue: VecDeque::new(),
         running: None,
         outbox: VecDeque::new(),
+        eyes: None,
+        to_inspect: Vec::new(),
+        chores,
     };
     let task = tokio::spawn(async move {
-        manager.run(commands, engine_events, face).await;
+        manager.run(commands, engine_events, done, face).await;
         // The sender of jobs is gone, so the thread ends with its present step. Nobody has to wait for it:
         // when the program ends first, this task ends with the runtime.
         let _ = tokio::task::spawn_blocking(move || thread.join()).await;
@@ -60,6 +67,17 @@ struct Manager {
     running: Option<Running>,
     /// Events that the face hasn't taken yet; deltas of one channel are merged here.
     outbox: VecDeque<Event>,
+    /// Which pictures the model takes, if any; unknown until it is loaded.
+    eyes: Option<Option<PictureLimits>>,
+    to_inspect: Vec<(PictureId, Picture)>,
+    /// Where reading that happens beside the manager reports.
+    chores: mpsc::UnboundedSender<Done>,
+}
+
+/// The end of something that was read beside the manager.
+enum Done {
+    Inspected(Event),
+    Read { turn: TurnId, files: Result<Files, TurnError> },
 }
 
 struct Waiting {
@@ -68,6 +86,8 @@ struct Waiting {
     message: Message,
     options: TurnOptions,
     since: Instant,
+    /// The pictures that it and its conversation name; `None` while they are being read.
+    files: Option<Files>,
 }
 
 struct Running {
@@ -83,6 +103,7 @@ impl Manager {
         mut self,
         mut commands: mpsc::Receiver<Command>,
         mut engine: mpsc::Receiver<Event>,
+        mut done: mpsc::UnboundedReceiver<Done>,
         face: mpsc::Sender<Event>,
     ) {
         loop {
@@ -97,6 +118,7 @@ impl Manager {
                     (Ok(permit), Some(event)) => permit.send(event),
                     _ => break,
                 },
+                Some(done) = done.recv() => self.done(done),
                 // A face that doesn't read holds up the engine, not the commands.
                 event = engine.recv(), if self.outbox.len() < CHANNEL_CAPACITY => match event {
                     Some(event) => self.engine_event(event),
@@ -118,14 +140,58 @@ impl Manager {
                 self.conversations.remove(&conversation);
             }
             Command::Submit { turn, conversation, message, options } => {
-                self.queue.push_back(Waiting { turn, conversation, message, options, since: Instant::now() });
+                let files = self.files_of(turn, conversation, &message);
+                let since = Instant::now();
+                self.queue.push_back(Waiting { turn, conversation, message, options, since, files });
                 self.start_next();
             }
             Command::Cancel { turn } => self.cancel(turn),
-            Command::Inspect { picture, .. } => {
-                let message = "pictures are not supported yet".to_owned();
-                let error = TurnError { code: ErrorCode::ImageUnreadable, message };
-                self.post(Event::PictureRefused { picture, error });
+            Command::Inspect { picture, what } => {
+                self.to_inspect.push((picture, what));
+                self.inspect();
+            }
+        }
+    }
+
+    /// Has the files read that a message and its conversation name; none if they name none.
+    fn files_of(&self, turn: TurnId, conversation: ConversationId, message: &Message) -> Option<Files> {
+        let mut messages = self.conversations.get(&conversation).cloned().unwrap_or_default();
+        messages.push(message.clone());
+        if !pictures::names_files(&messages) {
+            return Some(Files::new());
+        }
+        let chores = self.chores.clone();
+        tokio::task::spawn_blocking(move || {
+            // Nobody listens any more when the session has ended.
+            let _ = chores.send(Done::Read { turn, files: pictures::read(&messages) });
+        });
+        None
+    }
+
+    fn inspect(&mut self) {
+        let Some(limits) = self.eyes else { return };
+        for (picture, what) in self.to_inspect.drain(..) {
+            let chores = self.chores.clone();
+            tokio::task::spawn_blocking(move || {
+                let _ = chores.send(Done::Inspected(pictures::inspect(picture, what, limits)));
+            });
+        }
+    }
+
+    fn done(&mut self, done: Done) {
+        match done {
+            Done::Inspected(event) => self.post(event),
+            Done::Read { turn, files } => {
+                // Gone if it was cancelled meanwhile.
+                let Some(index) = self.queue.iter().position(|waiting| waiting.turn == turn) else { return };
+                match files {
+                    Ok(files) => self.queue[index].files = Some(files),
+                    Err(error) => {
+                        self.queue.remove(index);
+                        self.post(Event::TurnFailed { turn, error });
+                    }
+                }
+                self.start_next();
             }
         }
     }
@@ -142,12 +208,13 @@ impl Manager {
     }
 
     fn start_next(&mut self) {
-        if self.running.is_some() {
+        if self.running.is_some() || self.queue.front().is_none_or(|waiting| waiting.files.is_none()) {
             return;
         }
         let Some(waiting) = self.queue.pop_front() else { return };
         let messages = self.conversations.entry(waiting.conversation).or_default();
         messages.push(waiting.message);
+        pictures::fill(messages, &waiting.files.unwrap_or_default());
         let cancel = Arc::new(AtomicBool::new(false));
         let job = Job {
             turn: waiting.turn,
@@ -180,9 +247,15 @@ impl Manager {
             }
             Event::TurnFinished { .. } | Event::TurnCancelled { .. } => self.keep_answer(),
             Event::TurnFailed { .. } => self.drop_question(),
-            Event::ModelLoaded(_)
-            | Event::ModelFailed { .. }
-            | Event::TurnStarted { .. }
+            Event::ModelLoaded(info) => {
+                self.eyes = Some(info.pictures);
+                self.inspect();
+            }
+            Event::ModelFailed { .. } => {
+                self.eyes = Some(None);
+                self.inspect();
+            }
+            Event::TurnStarted { .. }
             | Event::PrefillProgress { .. }
             | Event::PictureProgress { .. }
             | Event::PictureReady { .. }

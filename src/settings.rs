@@ -66,6 +66,7 @@ impl Settings {
                 sampling,
                 max_tokens: turn.max_tokens.map(|tokens| tokens as usize),
                 thinking: turn.think.map(|switch| switch == Switch::On),
+                mtp: turn.mtp,
             },
             system: turn.system.filter(|system| !system.trim().is_empty()),
         })

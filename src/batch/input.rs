@@ -125,6 +125,7 @@ impl Record {
             },
             max_tokens: self.options.max_tokens.or(command.max_tokens),
             thinking: self.options.thinking.or(command.thinking),
+            mtp: self.options.mtp.or(command.mtp),
         }
     }
 

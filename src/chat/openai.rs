@@ -46,13 +46,14 @@ fn part(json: &Value) -> Result<Part, String> {
             Some(text) => Ok(Part::Text(text.to_owned())),
             None => Err("a text part has no text".into()),
         },
-        "image" | "image_url" => {
-            let value = ["path", "image", "image_url"].iter().find_map(|key| json.get(*key));
+        "image" | "image_url" | "video" => {
+            let value = ["path", "image", "image_url", "video"].iter().find_map(|key| json.get(*key));
             let path = value.and_then(|value| value.as_str().or_else(|| value.get("url")?.as_str()));
             match path {
                 Some(path) => {
                     let path = path.strip_prefix("file://").unwrap_or(path);
-                    Ok(Part::Image(Picture::file(path.into(), Detail::Auto)))
+                    let picture = Picture::file(path.into(), Detail::Auto);
+                    Ok(if kind == "video" { Part::Clip(picture) } else { Part::Image(picture) })
                 }
                 None => Err("a picture part names no file".into()),
             }

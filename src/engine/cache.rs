@@ -4,13 +4,36 @@
 //! state that can't be undone, only restored. Going back is therefore possible to a [`Checkpoint`] and to
 //! nothing else, and always for all layers together.
 
+pub mod mtp;
+
 use burn::tensor::Tensor;
 
+use self::mtp::{MtpState, Waiting};
 use super::config::{LayerType, ModelConfig};
 use super::device::OpenDevice;
+use super::kernels::delta::{RuleInput, delta_steps};
 
 /// Keys and values are allocated in steps of at least this many tokens.
 const KV_BLOCK: usize = 256;
+
+/// What stands at a place of the prompt, for comparing prompts: a token id or, as all tokens of pictures have
+/// the same id, a number made from the picture's content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TokenKey(u64);
+
+impl From<u32> for TokenKey {
+    fn from(id: u32) -> Self {
+        Self(id.into())
+    }
+}
+
+impl TokenKey {
+    /// The key of a picture's tokens, from a hash of its content and size.
+    pub fn of_picture(hash: [u8; 8]) -> Self {
+        // Above all token ids.
+        Self(u64::from_le_bytes(hash) | 1 << 63)
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this checkpoint is not of the cache's present past: the cache was reset or went back behind it")]
@@ -19,7 +42,11 @@ pub struct StaleCheckpoint;
 /// Everything that a model has read, in the form it needs to go on.
 pub struct Cache {
     layers: Vec<LayerState>,
-    tokens: Vec<u32>,
+    /// Of a model whose drafts are wanted.
+    pub mtp: Option<MtpState>,
+    tokens: Vec<TokenKey>,
+    /// Where on the rotary axes the next token of text stands. Less than the number of tokens after a picture.
+    next_position: i64,
     empty: Vec<DeltaState>,
     /// Serial numbers of the checkpoints that can still be restored, oldest first.
     restorable: Vec<u64>,
@@ -37,7 +64,9 @@ pub enum LayerState {
 pub struct Checkpoint {
     serial: u64,
     len: usize,
+    next_position: i64,
     delta: Vec<DeltaState>,
+    mtp: Option<(usize, Waiting)>,
 }
 
 impl Checkpoint {
@@ -52,7 +81,8 @@ impl Checkpoint {
 }
 
 impl Cache {
-    pub fn new(config: &ModelConfig, device: &OpenDevice) -> Self {
+    /// `drafts` says whether the model has an MTP head that is to be used.
+    pub fn new(config: &ModelConfig, device: &OpenDevice, drafts: bool) -> Self {
         let layers: Vec<LayerState> = config
             .layer_types
             .iter()
@@ -62,7 +92,8 @@ impl Cache {
             })
             .collect();
         let empty = deltas(&layers).cloned().collect();
-        Self { layers, tokens: Vec::new(), empty, restorable: Vec::new(), next_serial: 0 }
+        let mtp = drafts.then(|| MtpState::new(Kv::new(config, device)));
+        Self { layers, mtp, tokens: Vec::new(), next_position: 0, empty, restorable: Vec::new(), next_serial: 0 }
     }
 
     /// How many tokens it holds.
@@ -75,23 +106,48 @@ impl Cache {
     }
 
     /// The tokens it holds.
-    pub fn tokens(&self) -> &[u32] {
+    pub fn tokens(&self) -> &[TokenKey] {
         &self.tokens
+    }
+
+    pub fn next_position(&self) -> i64 {
+        self.next_position
     }
 
     pub(super) fn layers_mut(&mut self) -> &mut [LayerState] {
         &mut self.layers
     }
 
-    pub(super) fn push_tokens(&mut self, ids: &[u32]) {
-        self.tokens.extend_from_slice(ids);
+    pub(super) fn push_tokens(&mut self, keys: &[TokenKey], next_position: i64) {
+        self.tokens.extend_from_slice(keys);
+        self.next_position = next_position;
+    }
+
+    /// After a forward pass over a draft of `t` tokens of text: keeps the first `n` of them, as if the others had
+    /// never been run.
+    pub fn keep(&mut self, n: usize, t: usize) {
+        let len = self.len() - t + n;
+        for layer in &mut self.layers {
+            match layer {
+                LayerState::Kv(kv) => kv.len = len,
+                LayerState::Delta(state) => state.keep(n),
+            }
+        }
+        if let Some(mtp) = &mut self.mtp {
+            mtp.drop_last(t - n);
+        }
+        self.tokens.truncate(len);
+        self.next_position -= (t - n) as i64;
     }
 
     /// Forgets everything. Memory for keys and values is kept.
     pub fn reset(&mut self) {
         self.restorable.clear();
         let empty = self.empty.clone();
-        self.restore(0, &empty);
+        self.restore(0, 0, &empty);
+        if let Some(mtp) = &mut self.mtp {
+            mtp.restore(0, None);
+        }
     }
 
     /// Remembers the present moment.
@@ -99,7 +155,13 @@ impl Cache {
         let serial = self.next_serial;
         self.next_serial += 1;
         self.restorable.push(serial);
-        Checkpoint { serial, len: self.len(), delta: deltas(&self.layers).cloned().collect() }
+        Checkpoint {
+            serial,
+            len: self.len(),
+            next_position: self.next_position,
+            delta: deltas(&self.layers).cloned().collect(),
+            mtp: self.mtp.as_ref().map(|mtp| (mtp.len(), mtp.waiting())),
+        }
     }
 
     /// Goes back to `checkpoint`. Checkpoints taken after it become stale.
@@ -110,11 +172,14 @@ impl Cache {
     pub fn rewind(&mut self, checkpoint: &Checkpoint) -> Result<(), StaleCheckpoint> {
         let index = self.restorable.binary_search(&checkpoint.serial).map_err(|_| StaleCheckpoint)?;
         self.restorable.truncate(index + 1);
-        self.restore(checkpoint.len, &checkpoint.delta);
+        self.restore(checkpoint.len, checkpoint.next_position, &checkpoint.delta);
+        if let (Some(mtp), Some((len, waiting))) = (&mut self.mtp, &checkpoint.mtp) {
+            mtp.restore(*len, Some(waiting.clone()));
+        }
         Ok(())
     }
 
-    fn restore(&mut self, len: usize, delta: &[DeltaState]) {
+    fn restore(&mut self, len: usize, next_position: i64, delta: &[DeltaState]) {
         let mut delta = delta.iter();
         for layer in &mut self.layers {
             match layer {
@@ -125,6 +190,7 @@ impl Cache {
             }
         }
         self.tokens.truncate(len);
+        self.next_position = next_position;
     }
 }
 
@@ -193,6 +259,18 @@ fn grown(whole: Tensor<3>, len: usize, needed: usize) -> Tensor<3> {
     }
 }
 
+/// What it takes to put a linear layer back to some token of a draft.
+#[derive(Clone)]
+pub struct Draft {
+    /// The recurrent state before the draft.
+    pub before: Tensor<3>,
+    /// Inputs of the convolution, from the rows before the draft on.
+    pub window: Tensor<2>,
+    /// What the delta rule read. Replaying a few steps costs one walk over the state, where a snapshot after
+    /// each token would cost a state of memory and of writing per token.
+    pub input: RuleInput,
+}
+
 /// What a linear layer carries from token to token.
 #[derive(Clone)]
 pub struct DeltaState {
@@ -200,6 +278,8 @@ pub struct DeltaState {
     pub conv: Tensor<2>,
     /// `[value_heads, d_k, d_v]`; `None` only while a forward pass moves it, so that it can change in place.
     recurrent: Option<Tensor<3>>,
+    /// Set by a forward pass over a draft, until it is decided how much of it stays.
+    pub draft: Option<Draft>,
 }
 
 impl DeltaState {
@@ -210,7 +290,22 @@ impl DeltaState {
         Self {
             conv: Tensor::zeros(conv, &device.tensors),
             recurrent: Some(Tensor::zeros(recurrent, &device.tensors)),
+            draft: None,
         }
+    }
+
+    /// Keeps the first `n` tokens of the draft.
+    fn keep(&mut self, n: usize) {
+        let Some(Draft { before, window, input }) = self.draft.take() else { return };
+        if n == input.n_tokens() {
+            return;
+        }
+        let rows = self.conv.dims()[0];
+        self.conv = window.narrow(0, n, rows).mul_scalar(1.0);
+        self.recurrent = Some(match n {
+            0 => before,
+            _ => delta_steps(input.first(n), before).1,
+        });
     }
 
     pub fn take_recurrent(&mut self) -> Tensor<3> {

@@ -3,11 +3,15 @@
 //! Accepts the nested form (`text_config` inside a multimodal config) and the flat text-only form, and the
 //! older places of the rope values. Unknown keys are ignored, as the reference implementation does.
 
+pub mod vision;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use self::vision::VisionConfig;
+use super::built_in;
 use super::model_file::{self, ModelFileError};
 
 /// Largest `config.json` that is read; real ones have a few KiB.
@@ -71,8 +75,8 @@ pub struct ModelConfig {
     pub max_position_embeddings: usize,
     /// Stop ids named by the config; `generation_config.json` has the last word.
     pub eos_token_ids: Vec<u32>,
-    /// Whether the checkpoint also carries a vision tower.
-    pub has_vision: bool,
+    /// The vision tower, if the checkpoint has one.
+    pub vision: Option<VisionConfig>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -91,6 +95,7 @@ impl ModelConfig {
     /// Each variant of [`ConfigError`] names the file and what is wrong in it.
     pub fn open(dir: &Path) -> Result<Self, ConfigError> {
         match fs::metadata(dir) {
+            Err(_) if built_in::is_built_in(dir) => {}
             Err(_) => return Err(ConfigError::NoFolder(dir.to_owned())),
             Ok(meta) if !meta.is_dir() => return Err(ConfigError::NotAFolder(dir.to_owned())),
             Ok(_) => {}
@@ -127,9 +132,10 @@ impl ModelConfig {
         }
         let num_attention_heads = keys.dim("num_attention_heads", None)?;
         let head_dim = keys.dim("head_dim", Some(256))?;
+        let hidden_size = keys.dim("hidden_size", None)?;
         let config = Self {
             vocab_size: keys.dim("vocab_size", None)?,
-            hidden_size: keys.dim("hidden_size", None)?,
+            hidden_size,
             intermediate_size: keys.dim("intermediate_size", None)?,
             layer_types: layer_types(&keys, num_hidden_layers)?,
             num_attention_heads,
@@ -145,7 +151,11 @@ impl ModelConfig {
             tie_word_embeddings: keys.tied(),
             max_position_embeddings: keys.dim("max_position_embeddings", Some(262_144))?,
             eos_token_ids: token_ids(text.get("eos_token_id").or_else(|| root.get("eos_token_id"))),
-            has_vision: root.get("vision_config").is_some_and(Value::is_object),
+            vision: match root.get("vision_config").filter(|value| !value.is_null()) {
+                None => None,
+                Some(Value::Object(vision)) => Some(VisionConfig::from_json(vision, hidden_size)?),
+                Some(_) => return Err("vision_config is not an object".into()),
+            },
         };
         config.check()?;
         Ok(config)

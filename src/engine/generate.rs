@@ -3,28 +3,38 @@
 //! The engine owns a loaded model and the cache of the conversation it last worked on. Where a new prompt
 //! begins with what the cache holds, or held at a checkpoint, that part is not read again.
 
+use std::collections::HashMap;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use burn::tensor::Tensor;
 
-use super::cache::{Cache, Checkpoint};
+use super::built_in;
+use super::cache::{Cache, TokenKey};
+use super::checkpoints::Checkpoints;
 use super::config::{ConfigError, ModelConfig};
 use super::device::{DeviceChoice, DeviceError, open_device};
-use super::model::Model;
+use super::model::{Model, Tokens};
 use super::model_file::ModelFileError;
+use super::prompt::pictures::{self, Layout, Misplaced, Seen, Span};
 use super::prompt::{self, ChatTemplate, PromptError};
+use super::decode::Writer;
 use super::sampler::{GenerationConfig, Mode, Sampler, SamplerError, SamplingParams};
+use super::speculate::Speculation;
 use super::tokenizer::{Tokenizer, TokenizerError};
+use super::vision::eyes::{Eyes, EyesError, LookError, Looked};
 use super::weights::{self, WeightsError};
-use crate::chat::splitter::Splitter;
 use crate::chat::{Channel, Message};
 use crate::msg::{ErrorCode, Finish, ModelInfo, TurnOptions, TurnStats};
 
 /// Prompt tokens per forward pass: long enough for blocked multiplications, short enough that a cancelled
 /// prompt stops within about a second on a slow CPU.
 pub const PREFILL_CHUNK: usize = 256;
+/// Tokens between two checkpoints of a long prompt; a whole number of chunks.
+const CHECKPOINT_EVERY: usize = 4 * PREFILL_CHUNK;
 /// Context unless told otherwise: larger ones cost memory that most conversations never use.
 pub const DEFAULT_CONTEXT_TOKENS: usize = 32_768;
 /// Longest answer unless told otherwise. A model that runs in circles stops here, visibly.
@@ -56,8 +66,12 @@ pub enum EngineError {
         way_out(*context, *limit)
     )]
     TooLong { prompt: usize, context: usize, limit: usize },
-    #[error("pictures are not supported yet: {name} was not sent; ask without it")]
-    ImageNotYet { name: String },
+    #[error("{name} was not sent: this model doesn't see pictures; choose one that does, or ask without it")]
+    CannotSee { name: String },
+    #[error(transparent)]
+    Look(#[from] LookError),
+    #[error(transparent)]
+    Misplaced(#[from] Misplaced),
     #[error("the prompt is empty")]
     EmptyPrompt,
     #[error("token id {id} is not below the vocabulary size {vocab_size}")]
@@ -68,12 +82,23 @@ pub enum EngineError {
     DeviceFailed(String),
 }
 
+impl From<EyesError> for EngineError {
+    fn from(error: EyesError) -> Self {
+        match error {
+            EyesError::Config(error) => Self::Config(error),
+            EyesError::Weights(error) => Self::Weights(error),
+        }
+    }
+}
+
 impl EngineError {
     /// The batch contract's code for this error.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::TooLong { .. } => ErrorCode::TooLong,
-            Self::ImageNotYet { .. } => ErrorCode::ImageUnreadable,
+            Self::Look(LookError::File { error, .. }) => error.code(),
+            Self::CannotSee { .. } | Self::Look(LookError::Picture { .. }) => ErrorCode::ImageUnreadable,
+            Self::Misplaced(_) => ErrorCode::Engine,
             Self::EmptyPrompt | Self::TokenId { .. } => ErrorCode::BadRecord,
             Self::Prompt(PromptError::Raised(_)) => ErrorCode::BadRecord,
             Self::Sampler(SamplerError::Param { .. }) => ErrorCode::BadRecord,
@@ -113,6 +138,8 @@ pub struct LoadOptions {
 /// What happens while an answer is made.
 pub enum Progress {
     Started { prompt_tokens: usize },
+    /// `done` of `total` steps of encoding the `picture`-th of `pictures`, counted from 1.
+    Picture { picture: usize, pictures: usize, done: usize, total: usize },
     Prefill { done: usize, total: usize },
     Delta { channel: Channel, text: String, stats: TurnStats },
 }
@@ -126,16 +153,19 @@ pub enum Ending {
 
 /// A loaded model with everything it needs to answer.
 pub struct Engine {
-    model: Model,
-    tokenizer: Tokenizer,
+    pub(super) model: Model,
+    eyes: Option<Eyes>,
+    pub(super) tokenizer: Arc<Tokenizer>,
     template: ChatTemplate,
     generation_config: GenerationConfig,
-    stop_ids: Vec<u32>,
+    pub(super) stop_ids: Vec<u32>,
     info: ModelInfo,
-    cache: Cache,
-    /// The end of the last prompt before the words that ask for an answer: the place from which the next
-    /// turn goes on, because templates rewrite what follows it.
-    resume: Option<Checkpoint>,
+    pub(super) cache: Cache,
+    pub(super) speculation: Speculation,
+    /// Places of the cache's past from which a prompt that differs further on can go on, the earliest first: the
+    /// ends of prompts before the words that ask for an answer, because templates rewrite what follows those, and
+    /// some in long prompts.
+    checkpoints: Checkpoints,
 }
 
 impl Engine {
@@ -158,6 +188,7 @@ impl Engine {
         let generation_config = GenerationConfig::open(dir)?;
         let checkpoint = weights::Checkpoint::open(dir)?;
         let device = open_device(options.device)?;
+        let eyes = Eyes::open(dir, &config, &checkpoint, &tokenizer, &device)?;
         let model = Model::load(config, &checkpoint, dir, device)?;
 
         let limit = model.config.max_position_embeddings;
@@ -168,15 +199,17 @@ impl Engine {
             device_note: model.device.note.clone(),
             context_tokens,
             thinks_by_default: prompt::thinks_by_default(&template).map_err(EngineError::Template)?,
-            pictures: None,
+            pictures: eyes.as_ref().map(|eyes| eyes.processor.image),
             load_time: started.elapsed(),
         };
         Ok(Self {
             stop_ids: stop_ids(&generation_config, &model.config, &tokenizer),
-            cache: model.new_cache(),
-            resume: None,
+            cache: model.new_drafting_cache(),
+            speculation: Speculation::default(),
+            checkpoints: Checkpoints::new(&model.config),
             model,
-            tokenizer,
+            eyes,
+            tokenizer: Arc::new(tokenizer),
             template,
             generation_config,
             info,
@@ -185,6 +218,11 @@ impl Engine {
 
     pub fn info(&self) -> &ModelInfo {
         &self.info
+    }
+
+    /// The part that sees, if the model has one.
+    pub fn eyes(&self) -> Option<&Eyes> {
+        self.eyes.as_ref()
     }
 
     pub fn model(&self) -> &Model {
@@ -215,69 +253,53 @@ impl Engine {
         let started = Instant::now();
         let prompt = self.prompt(messages, options)?;
         let mut sampler = Sampler::new(prompt.params, prompt.seed);
-        let mut stats =
-            TurnStats { prompt_tokens: prompt.ids.len(), seed: prompt.seed, ..TurnStats::default() };
+        let mut stats = TurnStats {
+            prompt_tokens: prompt.ids.len(),
+            image_tokens: prompt.layout.spans.iter().map(|span| span.len).sum(),
+            seed: prompt.seed,
+            ..TurnStats::default()
+        };
         progress(Progress::Started { prompt_tokens: stats.prompt_tokens });
 
-        stats.cached_tokens = self.reuse_cache(&prompt.ids);
-        let hidden = self.prefill(&prompt, cancel, progress)?;
+        stats.cached_tokens = self.reuse_cache(&prompt.layout.keys);
+        let features = self.look_closely(&prompt, self.cache.len(), cancel, progress)?;
+        let hidden = match features {
+            Some(features) => self.prefill(&prompt, &features, cancel, progress)?,
+            None => None,
+        };
         stats.prefill_time = started.elapsed();
-        let Some(mut hidden) = hidden else {
+        let Some(hidden) = hidden else {
             return Ok((Ending::Cancelled, stats));
         };
 
         let max_tokens = options.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
         let max_tokens = max_tokens.min(self.info.context_tokens - prompt.ids.len());
-        let think = [self.tokenizer.token_id("<think>"), self.tokenizer.token_id("</think>")];
-        let n_valid = self.tokenizer.vocab_size();
-        let decode_started = Instant::now();
-        let mut decoder = self.tokenizer.decoder();
-        let mut splitter = Splitter::new(prompt.in_thought);
-        let ending = loop {
-            let logits = read(self.model.logits(hidden))?;
-            let id = sampler.sample(&logits, n_valid)?;
-            if self.stop_ids.contains(&id) {
-                break Ending::Finished(Finish::Stop);
-            }
-            sampler.accept(id);
-            stats.completion_tokens += 1;
-            stats.time_to_first_token.get_or_insert_with(|| started.elapsed());
-            stats.decode_time = decode_started.elapsed();
-            if splitter.channel() == Channel::Thinking {
-                stats.thinking_tokens += 1;
-            }
-            let pieces = match think {
-                [Some(open), _] if id == open => tag(&mut decoder, &mut splitter, Splitter::push_think_open),
-                [_, Some(close)] if id == close => {
-                    tag(&mut decoder, &mut splitter, Splitter::push_think_close)
-                }
-                _ => splitter.push_text(&decoder.push(id)),
-            };
-            for (channel, text) in pieces {
-                progress(Progress::Delta { channel, text, stats });
-            }
-            if cancel.load(Ordering::Relaxed) {
-                break Ending::Cancelled;
-            }
-            if stats.completion_tokens == max_tokens {
-                break Ending::Finished(Finish::Length);
-            }
-            hidden = self.model.forward(&[id], &mut self.cache, None);
-        };
-        for (channel, text) in splitter.push_text(&decoder.finish()) {
-            progress(Progress::Delta { channel, text, stats });
-        }
+        let tokenizer = self.tokenizer.clone();
+        let mut writer = Writer::new(&tokenizer, prompt.in_thought, started);
+        let ending = self.decode(hidden, options.mtp.unwrap_or_default(), max_tokens, cancel, &mut sampler, &mut |id, drafts| {
+            stats.drafts = drafts;
+            writer.token(id, &mut stats, progress);
+        });
+        let (ending, drafts) = ending?;
+        stats.drafts = drafts;
+        writer.finish(stats, progress);
         Ok((ending, stats))
     }
 
-    /// Everything that is known before the model runs.
-    fn prompt(&self, messages: &[Message], options: &TurnOptions) -> Result<Prompt, EngineError> {
-        if let Some(picture) = messages.iter().flat_map(Message::pictures).next() {
-            return Err(EngineError::ImageNotYet { name: picture.name.clone() });
-        }
+    /// Everything that is known of a prompt before the model runs.
+    ///
+    /// # Errors
+    /// As [`Self::answer`].
+    pub fn prompt(&mut self, messages: &[Message], options: &TurnOptions) -> Result<Prompt, EngineError> {
+        let looked = match (&mut self.eyes, messages.iter().flat_map(Message::pictures).next()) {
+            (_, None) => Vec::new(),
+            (None, Some(picture)) => return Err(EngineError::CannotSee { name: picture.name.clone() }),
+            (Some(eyes), Some(_)) => eyes.look_at(messages)?,
+        };
+        let seen: Vec<Seen> = looked.iter().map(|looked| looked.seen.clone()).collect();
         let protect = |text: &str| self.tokenizer.protect(text).into_owned();
         let mut input = prompt::chat_input(messages, options.thinking, protect);
-        let text = self.template.render(&input)?;
+        let text = pictures::expand(&self.template.render(&input)?, &seen)?;
         let ids = self.tokenizer.encode(&text)?;
         self.check_ids(&ids)?;
         let context = self.info.context_tokens;
@@ -287,29 +309,25 @@ impl Engine {
         }
 
         input.add_generation_prompt = false;
-        let history = self.tokenizer.encode(&self.template.render(&input)?)?;
+        let history = pictures::expand(&self.template.render(&input)?, &seen)?;
+        let history = self.tokenizer.encode(&history)?;
+        let is_pad = |id| self.eyes.as_ref().is_some_and(|eyes| eyes.is_pad(id));
         let in_thought = prompt::starts_in_thought(&text);
         let mode = Mode {
             thinking: in_thought,
             thinks_by_default: self.info.thinks_by_default,
             is_small: self.model.config.hidden_size <= SMALL_HIDDEN_SIZE,
-            has_images: false,
+            has_images: !seen.is_empty(),
         };
         Ok(Prompt {
             resume_at: common_prefix(&ids, &history),
+            layout: pictures::layout(&ids, &seen, is_pad)?,
+            looked,
             ids,
             in_thought,
             params: SamplingParams::resolve(&options.sampling, &self.generation_config, mode)?,
             seed: options.sampling.seed.unwrap_or_else(fresh_seed),
         })
-    }
-
-    /// The token ids of a conversation, as [`Self::answer`] reads them.
-    ///
-    /// # Errors
-    /// As [`Self::answer`].
-    pub fn prompt_ids(&self, messages: &[Message], options: &TurnOptions) -> Result<Vec<u32>, EngineError> {
-        Ok(self.prompt(messages, options)?.ids)
     }
 
     /// Refuses ids that the model has no row for.
@@ -325,28 +343,59 @@ impl Engine {
         }
     }
 
-    /// Leaves in the cache the longest usable beginning of `ids`, and says how many tokens that is. At
+    /// Leaves in the cache the longest usable beginning of a prompt, and says how many tokens that is. At
     /// least one token is left to run, because logits come from a forward pass only.
-    fn reuse_cache(&mut self, ids: &[u32]) -> usize {
-        let is_prefix = |tokens: &[u32]| tokens.len() < ids.len() && ids.starts_with(tokens);
-        if is_prefix(self.cache.tokens()) {
-            return self.cache.len();
+    fn reuse_cache(&mut self, keys: &[TokenKey]) -> usize {
+        let common = common_prefix(self.cache.tokens(), keys).min(keys.len() - 1);
+        if common < self.cache.len() && !self.checkpoints.rewind(&mut self.cache, common) {
+            self.cache.reset();
         }
-        if let Some(checkpoint) = &self.resume
-            && self.cache.tokens().get(..checkpoint.len()).is_some_and(is_prefix)
-            && self.cache.rewind(checkpoint).is_ok()
-        {
-            return self.cache.len();
+        self.cache.len()
+    }
+
+    /// The features of the pictures in a prompt from token `from` on, by their index; `None` if cancelled.
+    ///
+    /// # Errors
+    /// If a picture's file turns out to be damaged.
+    pub fn look_closely(
+        &mut self,
+        prompt: &Prompt,
+        from: usize,
+        cancel: &AtomicBool,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Option<Features>, EngineError> {
+        let mut features = Features::new();
+        let Some(eyes) = &mut self.eyes else { return Ok(Some(features)) };
+        let unread = prompt.layout.spans.iter().filter(|span| span.start + span.len > from);
+        let mut new: Vec<usize> = Vec::new();
+        for Span { picture, .. } in unread {
+            match eyes.remembered(&prompt.looked[*picture]) {
+                Some(known) => _ = features.insert(*picture, known),
+                None if new.last() != Some(picture) => new.push(*picture),
+                None => {}
+            }
         }
-        self.cache.reset();
-        self.resume = None;
-        0
+        for (i, picture) in new.iter().enumerate() {
+            let mut step = |done, total| {
+                progress(Progress::Picture { picture: i + 1, pictures: new.len(), done, total });
+                match cancel.load(Ordering::Relaxed) {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            };
+            match eyes.encode(&prompt.looked[*picture], &mut step)? {
+                Some(encoded) => _ = features.insert(*picture, encoded),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(features))
     }
 
     /// Runs the rest of the prompt; gives the hidden state of its last token, or `None` if cancelled.
     fn prefill(
         &mut self,
         prompt: &Prompt,
+        features: &Features,
         cancel: &AtomicBool,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Option<Tensor<2>>, EngineError> {
@@ -360,13 +409,14 @@ impl Engine {
             progress(Progress::Prefill { done, total });
             // A chunk ends where the next turn will go on, so that a checkpoint can be taken there.
             let until = if done < prompt.resume_at { prompt.resume_at } else { total };
-            let end = until.min(done + PREFILL_CHUNK);
-            let rows = self.model.forward(&prompt.ids[done..end], &mut self.cache, None);
+            let end = until.min((done + PREFILL_CHUNK) / PREFILL_CHUNK * PREFILL_CHUNK);
+            let rows = self.model.forward_tokens(prompt.tokens(done..end, features), &mut self.cache, None);
             let last = rows.narrow(0, end - done - 1, 1);
+            self.model.catch_up(&mut self.cache);
             // Waiting here keeps the progress true and makes a cancel take effect on a GPU as well.
             self.model.device.tensors.sync().map_err(|e| EngineError::DeviceFailed(format!("{e:?}")))?;
-            if end == prompt.resume_at {
-                self.resume = Some(self.cache.checkpoint());
+            if end == prompt.resume_at || end.is_multiple_of(CHECKPOINT_EVERY) {
+                self.checkpoints.push(self.cache.checkpoint());
             }
             hidden = Some(last);
         }
@@ -375,8 +425,11 @@ impl Engine {
     }
 }
 
-struct Prompt {
-    ids: Vec<u32>,
+/// A prompt, ready to be read by the model.
+pub struct Prompt {
+    pub ids: Vec<u32>,
+    pub layout: Layout,
+    pub looked: Vec<Looked>,
     /// How many of them come before the words that ask for an answer.
     resume_at: usize,
     in_thought: bool,
@@ -384,15 +437,41 @@ struct Prompt {
     seed: u64,
 }
 
-/// Text that was still incomplete before a tag, then the tag.
-fn tag(
-    decoder: &mut super::tokenizer::Decoder,
-    splitter: &mut Splitter,
-    push: fn(&mut Splitter) -> Vec<(Channel, String)>,
-) -> Vec<(Channel, String)> {
-    let mut pieces = splitter.push_text(&decoder.finish());
-    pieces.extend(push(splitter));
-    pieces
+/// Features of whole pictures, by their index in the prompt.
+pub type Features = HashMap<usize, Tensor<2>>;
+
+impl Prompt {
+    /// A prompt of given tokens, none of them a picture, to be read greedily.
+    pub fn of_ids(ids: Vec<u32>) -> Self {
+        Self {
+            layout: pictures::layout(&ids, &[], |_| false).expect("there are no pictures to misplace"),
+            resume_at: ids.len(),
+            ids,
+            looked: Vec::new(),
+            in_thought: false,
+            params: SamplingParams::GREEDY,
+            seed: 0,
+        }
+    }
+
+    /// Some of its tokens, for a forward pass. 
+    pub fn tokens(&self, range: Range<usize>, features: &Features) -> Tokens<'_> {
+        let Layout { keys, positions, spans, next_position } = &self.layout;
+        let parts = spans.iter().filter_map(|span| {
+            let (start, end) = (span.start.max(range.start), (span.start + span.len).min(range.end));
+            let n = end.checked_sub(start).filter(|n| *n > 0)?;
+            let whole = features.get(&span.picture)?;
+            Some((start - range.start, whole.clone().narrow(0, span.feature + start - span.start, n)))
+        });
+        Tokens {
+            ids: &self.ids[range.clone()],
+            keys: keys[range.clone()].to_vec(),
+            positions: positions.slice(range.clone()),
+            features: parts.collect(),
+            next_position: positions.0[0].get(range.end).copied().unwrap_or(*next_position),
+            is_draft: false,
+        }
+    }
 }
 
 /// A tensor's values on the host.
@@ -413,12 +492,15 @@ fn stop_ids(generation: &GenerationConfig, config: &ModelConfig, tokenizer: &Tok
     config.eos_token_ids.iter().copied().chain(named).collect()
 }
 
-fn common_prefix(a: &[u32], b: &[u32]) -> usize {
+fn common_prefix<T: PartialEq>(a: &[T], b: &[T]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 /// A repository's name rather than the hash of its snapshot folder.
 fn display_name(dir: &Path) -> String {
+    if built_in::is_built_in(dir) {
+        return built_in::NAME.into();
+    }
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     let repository = dir.ancestors().find_map(|part| {
         let name = part.file_name()?.to_str()?.strip_prefix("models--")?;

@@ -3,6 +3,7 @@
 //!
 //! Knows slices, shapes and weight formats; nothing of layers, files or tokens.
 
+pub mod delta;
 pub mod linear;
 pub mod solve;
 
@@ -41,6 +42,17 @@ pub trait Kernels: Backend {
     /// `rhs [b, n, m]`.
     #[fusion(dtype = rhs, shape = rhs)]
     fn solve_unit_lower(a: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// Steps of the gated delta rule, see [`delta::delta_steps`]: the outputs and the new state.
+    #[fusion(meta = |state, _q, _k, v, _g, _beta| (v.clone(), state.clone()))]
+    fn delta_steps(
+        state: FloatTensor<Self>,
+        q: FloatTensor<Self>,
+        k: FloatTensor<Self>,
+        v: FloatTensor<Self>,
+        g: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>);
 }
 
 fn linear_shape(x: &Shape, rows: &usize) -> Shape {
@@ -74,6 +86,17 @@ impl Kernels for Flex {
     fn solve_unit_lower(a: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
         solve::flex(a, rhs)
     }
+
+    fn delta_steps(
+        state: FloatTensor<Self>,
+        q: FloatTensor<Self>,
+        k: FloatTensor<Self>,
+        v: FloatTensor<Self>,
+        g: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        delta::flex(state, [q, k, v, g, beta])
+    }
 }
 
 impl Kernels for CubeBackend {
@@ -98,6 +121,17 @@ impl Kernels for CubeBackend {
 
     fn solve_unit_lower(a: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
         solve::gpu::solve(a, rhs)
+    }
+
+    fn delta_steps(
+        state: FloatTensor<Self>,
+        q: FloatTensor<Self>,
+        k: FloatTensor<Self>,
+        v: FloatTensor<Self>,
+        g: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        delta::gpu::steps(state, [q, k, v, g, beta])
     }
 }
 

@@ -8,6 +8,7 @@ pub mod attention;
 pub mod delta_net;
 pub mod linear;
 pub mod mlp;
+pub mod mtp;
 pub mod norm;
 pub mod rope;
 
@@ -17,14 +18,18 @@ use burn::tensor::{Tensor, TensorData};
 
 use self::attention::Attention;
 use self::delta_net::DeltaNet;
+pub use self::delta_net::MAX_STEPS;
 use self::linear::Linear;
 use self::mlp::Mlp;
+use self::mtp::Mtp;
 use self::norm::RmsNorm;
 use self::rope::{Positions, Rope};
-use super::cache::{Cache, LayerState};
+use super::cache::mtp::{MtpState, Rows};
+use super::cache::{Cache, LayerState, TokenKey};
 use super::config::{LayerType, ModelConfig};
 use super::device::OpenDevice;
-use super::weights::{Checkpoint, Weight, WeightsError};
+pub use super::weights::WeightsError;
+use super::weights::{Checkpoint, Weight};
 
 /// What mixes the tokens of a layer.
 enum Mixer {
@@ -39,6 +44,36 @@ struct Layer {
     mlp: Mlp,
 }
 
+impl Layer {
+    fn load(config: &ModelConfig, layer_type: LayerType, loader: &Loader) -> Result<Self, WeightsError> {
+        let mixer = match layer_type {
+            LayerType::LinearAttention => {
+                Mixer::Delta(Box::new(DeltaNet::load(config, &loader.inside("linear_attn."))?))
+            }
+            LayerType::FullAttention => {
+                Mixer::Attention(Box::new(Attention::load(config, &loader.inside("self_attn."))?))
+            }
+        };
+        Ok(Self {
+            input_layernorm: loader.norm("input_layernorm.weight", config)?,
+            mixer,
+            post_attention_layernorm: loader.norm("post_attention_layernorm.weight", config)?,
+            mlp: Mlp::load(config, &loader.inside("mlp."))?,
+        })
+    }
+
+    fn forward(&self, x: Tensor<2>, state: &mut LayerState, step: &Step, is_draft: bool) -> Tensor<2> {
+        let normed = self.input_layernorm.forward(x.clone());
+        let x = x + match (&self.mixer, state) {
+            (Mixer::Delta(mixer), LayerState::Delta(state)) => mixer.forward(normed, state, is_draft),
+            (Mixer::Attention(mixer), LayerState::Kv(kv)) => mixer.forward(normed, kv, step),
+            _ => unreachable!("the cache was made for this model's layer types"),
+        };
+        let normed = self.post_attention_layernorm.forward(x.clone());
+        x + self.mlp.forward(normed)
+    }
+}
+
 /// A loaded model. It holds weights only; what was read so far is in the [`Cache`].
 pub struct Model {
     pub config: ModelConfig,
@@ -49,6 +84,8 @@ pub struct Model {
     layers: Vec<Layer>,
     norm: RmsNorm,
     lm_head: Linear,
+    /// Guesses further tokens; not every checkpoint has it.
+    mtp: Option<Mtp>,
 }
 
 impl Model {
@@ -70,7 +107,7 @@ impl Model {
                 name: "model.embed_tokens.weight".into(),
                 dir: dir.to_owned(),
             })?;
-        let loader = Loader { checkpoint, device: &device, prefix: prefix.to_owned() };
+        let loader = Loader::new(checkpoint, &device, prefix);
 
         let vocabulary = [config.vocab_size, config.hidden_size];
         let embed_tokens = loader.weight("embed_tokens.weight", &vocabulary)?;
@@ -83,26 +120,14 @@ impl Model {
             .layer_types
             .iter()
             .enumerate()
-            .map(|(i, layer_type)| {
-                let loader = loader.inside(&format!("layers.{i}."));
-                Ok(Layer {
-                    input_layernorm: loader.norm("input_layernorm.weight", &config)?,
-                    mixer: match layer_type {
-                        LayerType::LinearAttention => {
-                            Mixer::Delta(Box::new(DeltaNet::load(&config, &loader.inside("linear_attn."))?))
-                        }
-                        LayerType::FullAttention => Mixer::Attention(Box::new(Attention::load(
-                            &config,
-                            &loader.inside("self_attn."),
-                        )?)),
-                    },
-                    post_attention_layernorm: loader.norm("post_attention_layernorm.weight", &config)?,
-                    mlp: Mlp::load(&config, &loader.inside("mlp."))?,
-                })
-            })
+            .map(|(i, layer_type)| Layer::load(&config, *layer_type, &loader.inside(&format!("layers.{i}."))))
             .collect::<Result<_, WeightsError>>()?;
+        let mtp = Mtp::prefix(checkpoint)
+            .map(|prefix| Mtp::load(&config, &Loader::new(checkpoint, &device, prefix)))
+            .transpose()?;
         Ok(Self {
             embed_tokens,
+            mtp,
             rope: Rope::new(&config.rope),
             layers,
             norm: loader.norm("norm.weight", &config)?,
@@ -112,12 +137,21 @@ impl Model {
         })
     }
 
-    /// An empty cache for this model.
+    /// An empty cache for this model, without what only drafts need.
     pub fn new_cache(&self) -> Cache {
-        Cache::new(&self.config, &self.device)
+        Cache::new(&self.config, &self.device, false)
     }
 
-    /// Runs the tokens that follow what `cache` holds, and leaves them in it.
+    /// An empty cache from which drafts can be made, if the model can.
+    pub fn new_drafting_cache(&self) -> Cache {
+        Cache::new(&self.config, &self.device, self.mtp.is_some())
+    }
+
+    pub fn can_draft(&self) -> bool {
+        self.mtp.is_some()
+    }
+
+    /// Runs tokens of text that follow what `cache` holds, and leaves them in it.
     ///
     /// Gives the hidden states after the final norm, `[t, hidden_size]`. `taps` collects the residual stream:
     /// what enters the first layer, then what leaves each layer.
@@ -128,40 +162,141 @@ impl Model {
         &self,
         ids: &[u32],
         cache: &mut Cache,
+        taps: Option<&mut Vec<Tensor<2>>>,
+    ) -> Tensor<2> {
+        self.forward_tokens(Tokens::text(ids, cache.next_position()), cache, taps)
+    }
+
+    /// The same for tokens among which there may be pictures.
+    ///
+    /// # Panics
+    /// As [`Self::forward`], and if the parts of `tokens` don't have the same length.
+    pub fn forward_tokens(
+        &self,
+        tokens: Tokens,
+        cache: &mut Cache,
         mut taps: Option<&mut Vec<Tensor<2>>>,
     ) -> Tensor<2> {
-        let start = cache.len();
-        let positions = Positions::text(start, ids.len());
-        let step = Step {
-            rotation: self.rope.rotation(&positions, &self.device.tensors),
-            mask: attention::causal_mask(start, ids.len(), &self.device),
-        };
-        let rows = self.embed_tokens.gather_rows(ids);
-        let data = TensorData::new(rows, [ids.len(), self.config.hidden_size]);
-        let mut x = Tensor::<2>::from_data(data, &self.device.tensors);
+        let t = tokens.ids.len();
+        assert_eq!(t, tokens.keys.len());
+        assert!(!tokens.is_draft || t <= MAX_STEPS);
+        let step = self.step(cache.len(), &tokens.positions);
+        let mut embeds = self.embed(tokens.ids);
+        for (at, features) in tokens.features {
+            let [n, width] = features.dims();
+            embeds = embeds.slice_assign([at..at + n, 0..width], features);
+        }
+        let mut x = embeds.clone();
         for (layer, state) in self.layers.iter().zip(cache.layers_mut()) {
             if let Some(taps) = taps.as_deref_mut() {
                 taps.push(x.clone());
             }
-            let normed = layer.input_layernorm.forward(x.clone());
-            x = x + match (&layer.mixer, state) {
-                (Mixer::Delta(mixer), LayerState::Delta(state)) => mixer.forward(normed, state),
-                (Mixer::Attention(mixer), LayerState::Kv(kv)) => mixer.forward(normed, kv, &step),
-                _ => unreachable!("the cache was made for this model's layer types"),
-            };
-            let normed = layer.post_attention_layernorm.forward(x.clone());
-            x = x + layer.mlp.forward(normed);
+            x = layer.forward(x, state, &step, tokens.is_draft);
         }
-        cache.push_tokens(ids);
+        cache.push_tokens(&tokens.keys, tokens.next_position);
         if let Some(taps) = taps {
             taps.push(x.clone());
         }
-        self.norm.forward(x)
+        let hidden = self.norm.forward(x);
+        if let Some(mtp) = &mut cache.mtp {
+            mtp.push(hidden.clone(), embeds, &tokens.positions);
+        }
+        hidden
+    }
+
+    /// What attention layers need to know of tokens behind `len` others.
+    fn step(&self, len: usize, positions: &Positions) -> Step {
+        Step {
+            rotation: self.rope.rotation(positions, &self.device.tensors),
+            mask: attention::causal_mask(len, positions.len(), &self.device),
+        }
+    }
+
+    /// Lets the MTP head read what the trunk has read. Without it the head would know the end of a long prompt
+    /// only, and guess badly.
+    pub fn catch_up(&self, cache: &mut Cache) {
+        if let (Some(head), Some(state)) = (&self.mtp, &mut cache.mtp)
+            && let Some(rows) = state.take_known()
+        {
+            self.fill(head, state, rows);
+        }
+    }
+
+    fn fill(&self, head: &Mtp, state: &mut MtpState, rows: Rows) -> Tensor<2> {
+        let step = self.step(state.len(), &rows.positions);
+        head.forward(rows.hidden, rows.next, state.kv_mut(), &step)
+    }
+
+    /// Guesses what follows `next`, the token that comes after those in the cache: at most `depth` tokens. `choose`
+    /// takes the logits of each guess; it may give up.
+    ///
+    /// # Errors
+    /// Those of `choose`.
+    pub fn draft<E>(
+        &self,
+        next: u32,
+        depth: usize,
+        cache: &mut Cache,
+        mut choose: impl FnMut(Tensor<2>) -> Result<Option<u32>, E>,
+    ) -> Result<Vec<u32>, E> {
+        let mut position = cache.next_position();
+        let (Some(head), Some(state)) = (&self.mtp, &mut cache.mtp) else { return Ok(Vec::new()) };
+        let Some(rows) = state.take_all(self.embed(&[next])) else { return Ok(Vec::new()) };
+        let states = self.fill(head, state, rows);
+        let n = states.dims()[0];
+        let mut hidden = states.narrow(0, n - 1, 1);
+        let known = state.len();
+        let mut drafts = Vec::with_capacity(depth);
+        while let Some(id) = choose(self.lm_head.forward(hidden.clone()))? {
+            drafts.push(id);
+            if drafts.len() == depth {
+                break;
+            }
+            let rows = Rows { hidden, next: self.embed(&[id]), positions: Positions::text(position, 1) };
+            hidden = self.fill(head, state, rows);
+            position += 1;
+        }
+        // What was made from guesses is made anew from the trunk's states, once they are judged.
+        state.truncate(known);
+        Ok(drafts)
+    }
+
+    /// Embeddings `[t, hidden_size]`.
+    fn embed(&self, ids: &[u32]) -> Tensor<2> {
+        let rows = self.embed_tokens.gather_rows(ids);
+        Tensor::from_data(TensorData::new(rows, [ids.len(), self.config.hidden_size]), &self.device.tensors)
     }
 
     /// Logits `[t, vocab_size]` of hidden states that left [`Self::forward`].
     pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         self.lm_head.forward(hidden)
+    }
+}
+
+/// Tokens for one forward pass.
+pub struct Tokens<'a> {
+    pub ids: &'a [u32],
+    pub keys: Vec<TokenKey>,
+    pub positions: Positions,
+    /// Features of pictures `[n, hidden_size]`, and the index of the token whose embedding the first replaces.
+    pub features: Vec<(usize, Tensor<2>)>,
+    /// Where the text after these tokens stands.
+    pub next_position: i64,
+    /// Whether some of the tokens may be taken back by [`Cache::keep`]; then there are at most [`MAX_STEPS`].
+    pub is_draft: bool,
+}
+
+impl<'a> Tokens<'a> {
+    /// Text whose first token stands at `position`.
+    pub fn text(ids: &'a [u32], position: i64) -> Self {
+        Self {
+            ids,
+            keys: ids.iter().copied().map(TokenKey::from).collect(),
+            positions: Positions::text(position, ids.len()),
+            features: Vec::new(),
+            next_position: position + ids.len() as i64,
+            is_draft: false,
+        }
     }
 }
 
@@ -178,8 +313,13 @@ pub struct Loader<'a> {
     prefix: String,
 }
 
-impl Loader<'_> {
-    fn inside(&self, name: &str) -> Loader<'_> {
+impl<'a> Loader<'a> {
+    pub fn new(checkpoint: &'a Checkpoint, device: &'a OpenDevice, prefix: &str) -> Self {
+        Self { checkpoint, device, prefix: prefix.to_owned() }
+    }
+
+    /// The same, under a longer prefix.
+    pub fn inside(&self, name: &str) -> Loader<'_> {
         Loader { checkpoint: self.checkpoint, device: self.device, prefix: format!("{}{name}", self.prefix) }
     }
 
@@ -194,6 +334,13 @@ impl Loader<'_> {
 
     pub fn linear(&self, name: &str, rows: usize, columns: usize) -> Result<Linear, WeightsError> {
         Ok(Linear::new(self.weight(name, &[rows, columns])?, self.device))
+    }
+
+    /// A linear layer whose stored weight has more than two axes: all but the first are the input.
+    pub fn flat_linear(&self, name: &str, shape: &[usize]) -> Result<Linear, WeightsError> {
+        let mut weight = self.weight(name, shape)?;
+        weight.shape = vec![shape[0], shape[1..].iter().product()];
+        Ok(Linear::new(weight, self.device))
     }
 
     /// A vector of f32 on the device.

@@ -19,6 +19,7 @@ use crate::engine::tokenizer::TOKENIZER_CONFIG_LIMIT_BYTES;
 
 pub mod child;
 mod jinja;
+pub mod pictures;
 mod python;
 
 /// The official templates have 8 kB; the largest we know of has 30.

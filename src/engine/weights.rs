@@ -14,6 +14,7 @@ use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
+use super::built_in;
 use super::config::{ConfigError, read_json};
 
 /// Largest safetensors header; the largest known (64,196 tensors) has about 8 MiB.
@@ -144,17 +145,11 @@ impl Checkpoint {
     }
 
     fn add_shard(&mut self, path: &Path) -> Result<(), WeightsError> {
-        let map_error = |source| WeightsError::Map { path: path.to_owned(), source };
+        let map = match built_in::file(path) {
+            Some(bytes) => bytes::Bytes::from_static(bytes),
+            None => bytes::Bytes::from_owner(map_file(path)?),
+        };
         let damaged = |why: String| WeightsError::Damaged { path: path.to_owned(), why };
-        // Before it is opened: opening a pipe would wait for somebody to write into it.
-        if !path.metadata().map_err(map_error)?.is_file() {
-            return Err(damaged("it is not a regular file".into()));
-        }
-        let file = File::open(path).map_err(map_error)?;
-        // SAFETY: the map is read-only. Another process that truncates the file while it is mapped would
-        // stop this one; every engine that maps weights accepts that, since the alternative is a copy.
-        let map = unsafe { Mmap::map(&file) }.map_err(map_error)?;
-
         let header_bytes = match map.get(..8) {
             None => return Err(damaged(format!("it has only {} bytes", map.len()))),
             Some(length) => u64::from_le_bytes(length.try_into().expect("the slice has 8 bytes")),
@@ -184,7 +179,7 @@ impl Checkpoint {
                 return Err(damaged(format!("it repeats the tensor {name} of another file")));
             }
         }
-        self.shards.push(bytes::Bytes::from_owner(map));
+        self.shards.push(map);
         Ok(())
     }
 
@@ -235,6 +230,19 @@ impl Checkpoint {
     }
 }
 
+fn map_file(path: &Path) -> Result<Mmap, WeightsError> {
+    let map_error = |source| WeightsError::Map { path: path.to_owned(), source };
+    // Before it is opened: opening a pipe would wait for somebody to write into it.
+    if !path.metadata().map_err(map_error)?.is_file() {
+        let why = "it is not a regular file".into();
+        return Err(WeightsError::Damaged { path: path.to_owned(), why });
+    }
+    let file = File::open(path).map_err(map_error)?;
+    // SAFETY: the map is read-only. Another process that truncates the file while it is mapped would stop this
+    // one; every engine that maps weights accepts that, since the alternative is a copy.
+    unsafe { Mmap::map(&file) }.map_err(map_error)
+}
+
 /// Refuses what the safetensors parser lets pass: a tensor named twice, and very many tensors.
 fn check_header(header: &[u8]) -> Result<(), String> {
     struct Names(usize);
@@ -267,7 +275,7 @@ fn shard_paths(dir: &Path) -> Result<Vec<PathBuf>, WeightsError> {
         return indexed_shards(dir, &index, &json);
     }
     let single = dir.join("model.safetensors");
-    if single.exists() {
+    if single.exists() || built_in::is_built_in(&single) {
         return Ok(vec![single]);
     }
     // Released repositories with one shard name it model.safetensors-00001-of-00001.safetensors.

@@ -81,6 +81,9 @@ fn answer(
     let mut progress = |progress: Progress| {
         emit(match progress {
             Progress::Started { prompt_tokens } => Event::TurnStarted { turn, prompt_tokens },
+            Progress::Picture { picture, pictures, done, total } => {
+                Event::PictureProgress { turn, picture, pictures, done, total }
+            }
             Progress::Prefill { done, total } => Event::PrefillProgress { turn, done, total },
             Progress::Delta { channel, text, stats } => Event::Delta { turn, channel, text, stats },
         });

@@ -11,10 +11,10 @@ const ALLOWED: [(&str, &[&str]); 11] = [
     ("engine", &["chat", "msg"]),
     ("session", &["chat", "msg", "engine"]),
     ("settings", &["msg", "cli", "engine"]),
-    ("cli", &["engine"]),
+    ("cli", &["engine", "msg"]),
     ("batch", &["chat", "msg", "cli", "sanitize", "session", "settings"]),
     ("tui", &["chat", "msg", "sanitize", "session"]),
-    ("dev", &["batch", "chat", "engine"]),
+    ("dev", &["batch", "chat", "engine", "msg"]),
     ("lib", &[]),
 ];
 

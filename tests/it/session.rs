@@ -25,7 +25,7 @@ async fn open(context_tokens: usize) -> Session {
 fn options(max_tokens: usize) -> TurnOptions {
     let sampling =
         SamplingOptions { temperature: Some(0.0), presence_penalty: Some(0.0), ..SamplingOptions::default() };
-    TurnOptions { sampling, max_tokens: Some(max_tokens), thinking: Some(false) }
+    TurnOptions { sampling, max_tokens: Some(max_tokens), thinking: Some(false), mtp: None }
 }
 
 fn submit(turn: u64, text: &str, max_tokens: usize) -> Command {

@@ -41,9 +41,9 @@ fn a_nested_config_reads_like_the_flat_one() {
     });
     let config = parse(nested).unwrap();
     assert_eq!(config.tie_word_embeddings, Some(true));
-    assert!(config.has_vision);
+    assert!(config.vision.is_some());
     assert_eq!(
-        ModelConfig { tie_word_embeddings: None, has_vision: false, ..config },
+        ModelConfig { tie_word_embeddings: None, vision: None, ..config },
         parse(small()).unwrap()
     );
 }

@@ -6,7 +6,7 @@ use burn::tensor::{Tensor, TensorData};
 use super::linear::Linear;
 use super::norm::RmsNorm;
 use super::rope::rotate;
-use super::{Loader, ModelConfig, OpenDevice, Step, WeightsError};
+use super::{Loader, MAX_STEPS, ModelConfig, OpenDevice, Step, WeightsError};
 use crate::engine::cache::Kv;
 
 /// Added to the scores of positions a token must not see. Finite, because WGSL has no infinity literal and
@@ -66,43 +66,61 @@ impl Attention {
         self.o_proj.forward(attended * sigmoid(gate))
     }
 
-    /// `q [t, heads, head_dim]` against all cached keys: `[t, heads * head_dim]`.
+    /// `q [t, heads, head_dim]` against the cached keys that each token may see: `[t, heads * head_dim]`.
     fn attend(&self, q: Tensor<3>, kv: &Kv, mask: Option<&Tensor<2>>) -> Tensor<2> {
         let [t, heads, d] = q.dims();
-        let kv_heads = self.num_key_value_heads;
-        let group = heads / kv_heads;
-        let n_keys = mask.map_or(kv.len(), |mask| mask.dims()[1]);
-        let (keys, values) = kv.first(n_keys);
-        let keys = keys.swap_dims(1, 2);
+        let group = heads / self.num_key_value_heads;
         // Key/value head h serves query heads h * group .. (h + 1) * group.
-        let q = (q * (d as f64).powf(-0.5)).reshape([t, kv_heads, group, d]).permute([1, 2, 0, 3]);
-
+        let q = q * (d as f64).powf(-0.5);
+        let q = q.reshape([t, self.num_key_value_heads, group, d]).permute([1, 2, 0, 3]);
+        let Some(mask) = mask else {
+            let rows = (0..t).map(|i| {
+                let (keys, values) = kv.first(kv.len() - t + i + 1);
+                attend_block(q.clone().narrow(2, i, 1), keys, values, None)
+            });
+            return join(rows.collect());
+        };
+        let n_keys = mask.dims()[1];
+        let (keys, values) = kv.first(n_keys);
         let block = (MAX_SCORES / (heads * n_keys)).clamp(1, t);
         let blocks = (0..t).step_by(block).map(|start| {
             let n = block.min(t - start);
-            let q = q.clone().narrow(2, start, n).reshape([kv_heads, group * n, d]);
-            let mut scores = q.matmul(keys.clone()).reshape([kv_heads, group, n, n_keys]);
-            if let Some(mask) = mask {
-                scores = scores + mask.clone().narrow(0, start, n).unsqueeze();
-            }
-            let weights = softmax(scores, 3).reshape([kv_heads, group * n, n_keys]);
-            let attended = weights.matmul(values.clone()).reshape([kv_heads, group, n, d]);
-            attended.permute([2, 0, 1, 3]).reshape([n, heads * d])
+            let mask = mask.clone().narrow(0, start, n);
+            attend_block(q.clone().narrow(2, start, n), keys.clone(), values.clone(), Some(mask))
         });
-        let mut blocks: Vec<Tensor<2>> = blocks.collect();
-        match blocks.len() {
-            1 => blocks.remove(0),
-            _ => Tensor::cat(blocks, 0),
-        }
+        join(blocks.collect())
+    }
+}
+
+/// Queries `[kv_heads, group, n, head_dim]` against keys and values `[kv_heads, keys, head_dim]`:
+/// `[n, heads * head_dim]`. `mask [n, keys]` is added to the scores.
+fn attend_block(q: Tensor<4>, keys: Tensor<3>, values: Tensor<3>, mask: Option<Tensor<2>>) -> Tensor<2> {
+    let [kv_heads, group, n, d] = q.dims();
+    let n_keys = keys.dims()[1];
+    let scores = q.reshape([kv_heads, group * n, d]).matmul(keys.swap_dims(1, 2));
+    let mut scores = scores.reshape([kv_heads, group, n, n_keys]);
+    if let Some(mask) = mask {
+        scores = scores + mask.unsqueeze();
+    }
+    let weights = softmax(scores, 3).reshape([kv_heads, group * n, n_keys]);
+    let attended = weights.matmul(values).reshape([kv_heads, group, n, d]);
+    attended.permute([2, 0, 1, 3]).reshape([n, kv_heads * group * d])
+}
+
+fn join(mut blocks: Vec<Tensor<2>>) -> Tensor<2> {
+    match blocks.len() {
+        1 => blocks.remove(0),
+        _ => Tensor::cat(blocks, 0),
     }
 }
 
 /// What to add to the scores `[t, keys]` of tokens `start..start + t`, so that none sees a later one.
-/// `None` if nothing has to be hidden.
+/// `None` if the tokens are attended one by one, as the few of a draft are on the CPU: each then gets the same
+/// numbers as alone, which sums over more keys would round otherwise.
 pub fn causal_mask(start: usize, t: usize, device: &OpenDevice) -> Option<Tensor<2>> {
     let n_keys = match device.is_gpu {
         true => (start + t).next_multiple_of(GPU_KEY_BLOCK),
-        false if t == 1 => return None,
+        false if t <= MAX_STEPS => return None,
         false => start + t,
     };
     let row = |token: usize| (0..n_keys).map(move |key| if key <= start + token { 0.0 } else { HIDDEN });

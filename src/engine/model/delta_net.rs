@@ -1,8 +1,7 @@
 //! Gated delta net: the linear-attention layers.
 //!
-//! One step, per value head, with the state S `[d_k, d_v]` in f32 for the whole conversation:
-//!     S <- exp(g) S;  d = beta (v - S^T k);  S <- S + k d^T;  o = S^T q
-//! Prefill runs the same rule in chunks, where the steps of a chunk become one triangular system.
+//! A few tokens go through the delta rule one after the other (`kernels::delta` states it); a prompt runs the
+//! same rule in chunks, where the steps of a chunk become one triangular system.
 //! Source: `torch_recurrent_gated_delta_rule` and `torch_chunk_gated_delta_rule` of the reference.
 //! Knows nothing of padding: the caller passes only real tokens.
 
@@ -12,11 +11,15 @@ use burn::tensor::{Tensor, TensorData};
 use super::linear::Linear;
 use super::norm::RmsNorm;
 use super::{Loader, ModelConfig, WeightsError};
-use crate::engine::cache::DeltaState;
+use crate::engine::cache::{DeltaState, Draft};
+use crate::engine::kernels::delta::{RuleInput, delta_steps};
 use crate::engine::kernels::solve::solve_unit_lower;
 
 /// Tokens per chunk, as in the reference. The triangular work grows with it, the serial steps shrink.
 const CHUNK: usize = 64;
+/// Up to this many tokens go one after the other: a token and the longest draft behind it, which must give the
+/// same numbers as the same tokens one at a time.
+pub const MAX_STEPS: usize = 9;
 /// Inside the sum of squares of the l2 norm, as in the reference; not a clamp.
 const L2_EPS: f64 = 1e-6;
 
@@ -41,16 +44,6 @@ struct Dims {
     value_heads: usize,
     d_k: usize,
     d_v: usize,
-}
-
-/// What the delta rule reads: `q`, `k` `[value_heads, t, d_k]` (normalised, `q` scaled), `v`
-/// `[value_heads, t, d_v]`, `g`, `beta` `[value_heads, t, 1]`.
-pub struct RuleInput {
-    pub q: Tensor<3>,
-    pub k: Tensor<3>,
-    pub v: Tensor<3>,
-    pub g: Tensor<3>,
-    pub beta: Tensor<3>,
 }
 
 impl DeltaNet {
@@ -83,57 +76,50 @@ impl DeltaNet {
         })
     }
 
-    /// `x [t, hidden_size]`, already normed; `state` goes on by `t` tokens.
-    pub fn forward(&self, x: Tensor<2>, state: &mut DeltaState) -> Tensor<2> {
+    /// `x [t, hidden_size]`, already normed; `state` goes on by `t` tokens. Of a draft, it keeps what it takes to
+    /// go back to any of its tokens.
+    pub fn forward(&self, x: Tensor<2>, state: &mut DeltaState, is_draft: bool) -> Tensor<2> {
         let [t, _] = x.dims();
-        let input = self.rule_input(x.clone(), state);
+        let (input, window) = self.rule_input(x.clone(), state);
         let recurrent = state.take_recurrent();
-        let (o, recurrent) = match t {
-            1 => recurrent_step(input, recurrent),
-            _ => chunked(input, recurrent),
+        if is_draft {
+            state.draft = Some(Draft { before: recurrent.clone(), window, input: input.clone() });
+        }
+        let (o, recurrent) = match t <= MAX_STEPS {
+            true => delta_steps(input, recurrent),
+            false => chunked(input, recurrent),
         };
         state.put_recurrent(recurrent);
 
         let Dims { value_heads, d_v, .. } = self.dims;
         let z = self.in_proj_z.forward(x).reshape([t, value_heads, d_v]);
-        let gated = self.norm.forward(o.swap_dims(0, 1)) * silu(z);
+        let gated = self.norm.forward(o) * silu(z);
         self.out_proj.forward(gated.reshape([t, value_heads * d_v]))
     }
 
-    fn rule_input(&self, x: Tensor<2>, state: &mut DeltaState) -> RuleInput {
+    /// What the rule reads, and the rows that the convolution went over.
+    fn rule_input(&self, x: Tensor<2>, state: &mut DeltaState) -> (RuleInput, Tensor<2>) {
         let [t, _] = x.dims();
         let Dims { key_heads, value_heads, d_k, d_v } = self.dims;
-        let mixed = self.convolve(self.in_proj_qkv.forward(x.clone()), state);
+        let (mixed, window) = self.convolve(self.in_proj_qkv.forward(x.clone()), state);
         let key_dim = key_heads * d_k;
-        let heads = |start: usize, n: usize, d: usize| {
-            mixed.clone().narrow(1, start, n * d).reshape([t, n, d]).swap_dims(0, 1)
-        };
-        let q = l2_norm(heads(0, key_heads, d_k)) * (d_k as f64).powf(-0.5);
-        let k = l2_norm(heads(key_dim, key_heads, d_k));
-        // Value head h reads key head h / r: each key head is repeated r times in a row.
-        let repeat = |x: Tensor<3>| match value_heads / key_heads {
-            1 => x,
-            r => x.reshape([key_heads, 1, t, d_k]).expand([key_heads, r, t, d_k]).reshape([
-                value_heads,
-                t,
-                d_k,
-            ]),
-        };
+        let heads =
+            |start: usize, n: usize, d: usize| mixed.clone().narrow(1, start, n * d).reshape([t, n, d]);
         let dt = self.in_proj_a.forward(x.clone()) + self.dt_bias.clone();
-        let g = softplus(dt) * self.decay_rate.clone();
-        let per_head = |x: Tensor<2>| x.transpose().reshape([value_heads, t, 1]);
-        RuleInput {
-            q: repeat(q),
-            k: repeat(k),
+        let input = RuleInput {
+            q: l2_norm(heads(0, key_heads, d_k)) * (d_k as f64).powf(-0.5),
+            k: l2_norm(heads(key_dim, key_heads, d_k)),
             v: heads(2 * key_dim, value_heads, d_v),
-            g: per_head(g),
-            beta: per_head(sigmoid(self.in_proj_b.forward(x))),
-        }
+            g: softplus(dt) * self.decay_rate.clone(),
+            beta: sigmoid(self.in_proj_b.forward(x)),
+        };
+        (input, window)
     }
 
     /// Causal depthwise convolution and SiLU over `mixed [t, conv_dim]`. The state holds the rows before it:
     /// one fewer than there are taps, because the current row supplies the last tap.
-    fn convolve(&self, mixed: Tensor<2>, state: &mut DeltaState) -> Tensor<2> {
+    /// Gives the result `[t, conv_dim]`, and the state's rows with those of `mixed`.
+    fn convolve(&self, mixed: Tensor<2>, state: &mut DeltaState) -> (Tensor<2>, Tensor<2>) {
         let [t, _] = mixed.dims();
         let before = self.conv1d.len() - 1;
         let window = Tensor::cat(vec![state.conv.clone(), mixed], 0);
@@ -142,7 +128,7 @@ impl DeltaNet {
         let shifted =
             self.conv1d.iter().enumerate().map(|(j, tap)| window.clone().narrow(0, j, t) * tap.clone());
         let sum = shifted.reduce(|sum, term| sum + term).expect("the kernel has at least two taps");
-        silu(sum)
+        (silu(sum), window)
     }
 }
 
@@ -157,24 +143,24 @@ fn softplus(x: Tensor<2>) -> Tensor<2> {
     x.clone().clamp_min(0.0) + x.abs().neg().exp().log1p()
 }
 
-/// One token: `o [value_heads, 1, d_v]` and the new state `[value_heads, d_k, d_v]`.
-pub fn recurrent_step(input: RuleInput, state: Tensor<3>) -> (Tensor<3>, Tensor<3>) {
-    let RuleInput { q, k, v, g, beta } = input;
-    let state = state * g.exp();
-    let error = (v - k.clone().matmul(state.clone())) * beta;
-    let state = state + k.swap_dims(1, 2) * error;
-    (q.matmul(state.clone()), state)
-}
-
-/// Any number of tokens: `o [value_heads, t, d_v]` and the new state. Equal to `t` single steps in real
-/// arithmetic.
-pub fn chunked(input: RuleInput, mut state: Tensor<3>) -> (Tensor<3>, Tensor<3>) {
-    let [heads, t, d_k] = input.k.dims();
-    let d_v = input.v.dims()[2];
+/// Any number of tokens: `o [t, value_heads, d_v]` and the new state `[value_heads, d_k, d_v]`. Equal to single
+/// steps in real arithmetic.
+fn chunked(input: RuleInput, mut state: Tensor<3>) -> (Tensor<3>, Tensor<3>) {
+    let [t, heads, d_v] = input.v.dims();
+    let [_, key_heads, d_k] = input.k.dims();
     let device = input.k.device();
     let chunk = CHUNK.min(t);
     let n_chunks = t.div_ceil(chunk);
 
+    // Value head h reads key head h / r: each key head is repeated r times in a row.
+    let repeated = |x: Tensor<3>| match heads / key_heads {
+        1 => x.swap_dims(0, 1),
+        r => {
+            let x = x.swap_dims(0, 1).reshape([key_heads, 1, t, d_k]);
+            x.expand([key_heads, r, t, d_k]).reshape([heads, t, d_k])
+        }
+    };
+    let per_head = |x: Tensor<2>| x.transpose().reshape([heads, t, 1]);
     // Padding steps have k = v = q = beta = g = 0, which leaves the state as it is.
     let in_chunks = |x: Tensor<3>| {
         let width = x.dims()[2];
@@ -185,7 +171,14 @@ pub fn chunked(input: RuleInput, mut state: Tensor<3>) -> (Tensor<3>, Tensor<3>)
         };
         padded.reshape([heads, n_chunks, chunk, width])
     };
-    let [q, k, v, g, beta] = [input.q, input.k, input.v, input.g, input.beta].map(in_chunks);
+    let [q, k, v, g, beta] = [
+        repeated(input.q),
+        repeated(input.k),
+        input.v.swap_dims(0, 1),
+        per_head(input.g),
+        per_head(input.beta),
+    ]
+    .map(in_chunks);
 
     // Row i, column j: the decay from step j to step i, for i >= j. The mask comes before the exponential,
     // which would overflow above the diagonal.
@@ -219,7 +212,7 @@ pub fn chunked(input: RuleInput, mut state: Tensor<3>) -> (Tensor<3>, Tensor<3>)
         outputs.push(at(&q_decayed).matmul(state.clone()) + at(&scores).matmul(corrected.clone()));
         state = state * at(&state_decay) + at(&k_decayed).matmul(corrected);
     }
-    (Tensor::cat(outputs, 1).narrow(1, 0, t), state)
+    (Tensor::cat(outputs, 1).narrow(1, 0, t).swap_dims(0, 1), state)
 }
 
 /// Ones on and below the diagonal: `[1, 1, n, n]`.

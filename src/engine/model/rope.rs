@@ -14,13 +14,31 @@ pub struct Positions(pub [Vec<i64>; 3]);
 
 impl Positions {
     /// Text that starts at `start`: all axes count up together.
-    pub fn text(start: usize, n_tokens: usize) -> Self {
-        let axis: Vec<i64> = (start as i64..).take(n_tokens).collect();
+    pub fn text(start: i64, n_tokens: usize) -> Self {
+        let axis: Vec<i64> = (start..).take(n_tokens).collect();
         Self([axis.clone(), axis.clone(), axis])
+    }
+
+    pub fn len(&self) -> usize {
+        self.0[0].len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn extend(&mut self, more: &Self) {
+        self.0.iter_mut().zip(&more.0).for_each(|(axis, more)| axis.extend(more));
+    }
+
+    /// Those of some of the tokens.
+    pub fn slice(&self, range: std::ops::Range<usize>) -> Self {
+        Self(self.0.each_ref().map(|axis| axis[range.clone()].to_vec()))
     }
 }
 
-/// Cosines and sines of every token, each `[t, 1, rotary_dim / 2]`.
+/// Cosines and sines of every token, each `[t, 1, half]`: channel i of a head turns against channel
+/// i + half.
 pub struct Rotation {
     pub cos: Tensor<3>,
     pub sin: Tensor<3>,
@@ -55,11 +73,18 @@ impl Rope {
                 self.inv_freq.iter().zip(&self.axes).map(angle)
             })
             .collect();
+        Rotation::new(&angles, self.inv_freq.len(), device)
+    }
+}
+
+impl Rotation {
+    /// From angles `[t, half]`, flat.
+    pub fn new(angles: &[f32], half: usize, device: &Device) -> Self {
         let tensor = |f: fn(f32) -> f32| {
             let values: Vec<f32> = angles.iter().map(|angle| f(*angle)).collect();
-            Tensor::from_data(TensorData::new(values, [n_tokens, 1, self.inv_freq.len()]), device)
+            Tensor::from_data(TensorData::new(values, [angles.len() / half, 1, half]), device)
         };
-        Rotation { cos: tensor(f32::cos), sin: tensor(f32::sin) }
+        Self { cos: tensor(f32::cos), sin: tensor(f32::sin) }
     }
 }
 

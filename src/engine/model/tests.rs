@@ -4,17 +4,12 @@
 //! reference. The GPU runs the same f32 arithmetic in another order (sums in trees, fused multiply-adds
 //! where its compiler likes), which is what those factors are for: it is held to the same tolerances.
 
-use std::collections::HashMap;
-use std::fs;
-use std::path::PathBuf;
-
-use safetensors::SafeTensors;
 use serde_json::Value;
 
 use super::*;
 use crate::engine::cache::{DeltaState, Kv, LayerState};
-use crate::engine::device::{DeviceChoice, open_device};
 use crate::engine::generate::read;
+use crate::engine::golden::{self, Tensors, argmax, cpu, gpu};
 
 struct Case {
     name: &'static str,
@@ -23,26 +18,13 @@ struct Case {
     meta: Value,
 }
 
-fn golden(case: &str, file: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(case).join(file)
-}
-
-fn gpu() -> OpenDevice {
-    open_device(DeviceChoice::Gpu(None)).expect("a Vulkan driver; .ci/run installs a software one")
-}
-
-fn cpu() -> OpenDevice {
-    open_device(DeviceChoice::Cpu).unwrap()
-}
-
 impl Case {
     fn open(name: &'static str, device: OpenDevice) -> Self {
-        let dir = golden(name, "model");
+        let dir = golden::path(name, "model");
         let config = ModelConfig::open(&dir).unwrap();
         let checkpoint = Checkpoint::open(&dir).unwrap();
         let model = Model::load(config, &checkpoint, &dir, device).unwrap();
-        let meta: Value =
-            serde_json::from_slice(&fs::read(golden(name, "golden/meta.json")).unwrap()).unwrap();
+        let meta = golden::json(name, "golden/meta.json");
         Self { name, model, tolerance: meta["tolerance"].clone(), meta }
     }
 
@@ -51,22 +33,7 @@ impl Case {
     }
 
     fn tensors(&self, file: &str) -> Tensors {
-        let bytes = fs::read(golden(self.name, "golden").join(file)).unwrap();
-        let file = SafeTensors::deserialize(&bytes).unwrap();
-        let tensors = file.iter().map(|(name, view)| {
-            let values: Vec<f64> = match view.dtype() {
-                safetensors::Dtype::F32 => {
-                    let chunks = view.data().chunks_exact(4);
-                    chunks.map(|b| f64::from(f32::from_le_bytes(b.try_into().unwrap()))).collect()
-                }
-                _ => {
-                    let chunks = view.data().chunks_exact(8);
-                    chunks.map(|b| i64::from_le_bytes(b.try_into().unwrap()) as f64).collect()
-                }
-            };
-            (name.to_owned(), (view.shape().to_vec(), values))
-        });
-        Tensors(tensors.collect())
+        Tensors::open(self.name, &format!("golden/{file}"))
     }
 
     fn tensor<const D: usize>(&self, (shape, values): &(Vec<usize>, Vec<f64>)) -> Tensor<D> {
@@ -76,29 +43,7 @@ impl Case {
     }
 
     fn assert_close(&self, got: Vec<f32>, expected: &[f64], tolerance: f32, what: &str) {
-        assert_eq!(got.len(), expected.len(), "{}: {what}", self.name);
-        let worst = got.iter().zip(expected).map(|(g, e)| (f64::from(*g) - e).abs()).fold(0.0, f64::max);
-        assert!(
-            worst <= f64::from(tolerance),
-            "{}: {what} is off by {worst}, allowed {tolerance}",
-            self.name
-        );
-    }
-}
-
-struct Tensors(HashMap<String, (Vec<usize>, Vec<f64>)>);
-
-impl Tensors {
-    fn get(&self, name: &str) -> &(Vec<usize>, Vec<f64>) {
-        self.0.get(name).unwrap_or_else(|| panic!("the golden file has {name}"))
-    }
-
-    fn values(&self, name: &str) -> &[f64] {
-        &self.get(name).1
-    }
-
-    fn ids(&self, name: &str) -> Vec<u32> {
-        self.values(name).iter().map(|id| *id as u32).collect()
+        golden::assert_close(&got, expected, tolerance.into(), &format!("{}: {what}", self.name));
     }
 }
 
@@ -110,9 +55,8 @@ fn rows_of(values: &[f32], rows: &[f64], width: usize) -> Vec<f32> {
 const CASES: [&str; 2] = ["dense-a", "dense-b"];
 const LENGTHS: [usize; 6] = [1, 5, 63, 64, 65, 200];
 
-fn argmax(logits: &[f32]) -> u32 {
-    let best = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
-    best.unwrap().0 as u32
+fn keys(ids: &[u32]) -> Vec<TokenKey> {
+    ids.iter().copied().map(TokenKey::from).collect()
 }
 
 fn check_prompts(case: &Case) {
@@ -124,7 +68,7 @@ fn check_prompts(case: &Case) {
         let mut cache = case.model.new_cache();
         let mut taps = Vec::new();
         let hidden = case.model.forward(&ids, &mut cache, Some(&mut taps));
-        assert_eq!(cache.tokens(), ids);
+        assert_eq!(cache.tokens(), keys(&ids));
         for (i, tap) in taps.into_iter().enumerate() {
             let what = format!("hidden.{i} of {length}");
             let got = rows_of(&read(tap).unwrap(), rows, width);
@@ -196,7 +140,7 @@ fn check_delta_net_layer(case: &Case, layer: usize) {
             let outputs: Vec<Tensor<2>> = pieces
                 .iter()
                 .map(|n| {
-                    let y = net.forward(x.clone().narrow(0, start, *n), &mut state);
+                    let y = net.forward(x.clone().narrow(0, start, *n), &mut state, false);
                     start += n;
                     y
                 })
@@ -318,7 +262,7 @@ fn rewinding_is_the_same_as_never_having_gone_on() {
 
             model.forward(&ids[..60], &mut cache, None);
             cache.rewind(&checkpoint).unwrap();
-            assert_eq!(cache.tokens(), &ids[..cut]);
+            assert_eq!(cache.tokens(), keys(&ids[..cut]));
             let again = read(model.forward(&ids[cut..140], &mut cache, None)).unwrap();
             assert_eq!(expected, again, "{} cut at {cut}", case.name);
         }
@@ -369,6 +313,175 @@ fn keys_and_values_grow_without_being_lost() {
             let (a, b) = (read(a.first(700).0).unwrap(), read(b.first(700).0).unwrap());
             let worst = a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(worst < case.tolerance("hidden"), "keys differ by {worst}");
+        }
+    }
+}
+
+/// What the golden traces say of one round.
+struct Round {
+    draft: Vec<u32>,
+    verified: Vec<u32>,
+    emitted: Vec<u32>,
+}
+
+fn rounds(trace: &Value) -> Vec<Round> {
+    let ids = |value: &Value| value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect();
+    let rounds = trace["iterations"].as_array().unwrap().iter();
+    rounds
+        .map(|round| Round {
+            draft: ids(&round["draft"]),
+            verified: ids(&round["verified"]),
+            emitted: ids(&round["emitted"]),
+        })
+        .collect()
+}
+
+fn best(logits: Tensor<2>) -> Result<Option<u32>, crate::engine::generate::EngineError> {
+    Ok(Some(argmax(&read(logits)?)))
+}
+
+/// Reads a prompt, in pieces, with the MTP head behind it.
+fn drafting_cache(case: &Case, ids: &[u32], piece: usize) -> Cache {
+    let mut cache = case.model.new_drafting_cache();
+    for piece in ids.chunks(piece) {
+        case.model.forward(piece, &mut cache, None);
+        case.model.catch_up(&mut cache);
+    }
+    cache
+}
+
+fn check_mtp(case: &Case) {
+    let model = &case.model;
+    let head = model.mtp.as_ref().unwrap();
+    let file = case.tensors("mtp.safetensors");
+    let vocab = model.config.vocab_size;
+    for length in [5, 64, 65] {
+        let get = |name: &str| file.get(&format!("L{length}.{name}"));
+        let (ids, next) = (file.ids(&format!("L{length}.input_ids")), file.ids(&format!("L{length}.next_ids")));
+        let mut cache = model.new_cache();
+        let hidden = model.forward(&ids, &mut cache, None);
+        let what = |part: &str| format!("mtp {length} {part}");
+        // The final norm divides by the size of the residual stream, which here is near one or larger.
+        let tolerance = 2.0 * case.tolerance("hidden");
+        case.assert_close(read(hidden.clone()).unwrap(), &get("trunk_final_norm").1, tolerance, &what("trunk"));
+
+        let mut kv = LayerState::Kv(Kv::new(&model.config, &model.device));
+        let step = model.step(0, &Positions::text(0, length));
+        let states = head.forward(hidden, model.embed(&next), &mut kv, &step);
+        case.assert_close(read(states.clone()).unwrap(), &get("mtp_hidden").1, tolerance, &what("states"));
+        let logits = read(model.logits(states)).unwrap();
+        case.assert_close(logits, &get("mtp_logits").1, case.tolerance("mtp_logits"), &what("logits"));
+
+        for piece in [length, 7] {
+            let mut cache = drafting_cache(case, &ids, piece);
+            let mut rows = Vec::new();
+            let drafts = model.draft(*next.last().unwrap(), 3, &mut cache, |logits| {
+                rows.extend(read(logits.clone())?);
+                best(logits)
+            });
+            assert_eq!(drafts.unwrap().len(), 3);
+            assert_eq!(rows.len(), 3 * vocab);
+            case.assert_close(rows, &get("draft3_logits").1, case.tolerance("mtp_logits"), &what("chain"));
+        }
+    }
+}
+
+/// Draft and verify as the traces have it: same drafts, same verdicts, and the greedy text.
+fn check_mtp_traces(case: &Case) {
+    let model = &case.model;
+    let vocab = model.config.vocab_size;
+    let traces = golden::json(case.name, "golden/mtp.json");
+    for length in [5, 64, 65] {
+        let ids = case.tensors("mtp.safetensors").ids(&format!("L{length}.input_ids"));
+        let golden = &traces[length.to_string()];
+        for k in [1, 3] {
+            let trace = &golden["traces"][format!("k{k}")];
+            let mut cache = drafting_cache(case, &ids, 256);
+            let mut next = golden["greedy"][0].as_u64().unwrap() as u32;
+            for (i, round) in rounds(trace).into_iter().enumerate() {
+                let drafts = model.draft(next, k, &mut cache, best).unwrap();
+                assert_eq!(drafts, round.draft, "{length} k{k} round {i}");
+                let tokens = [vec![next], drafts.clone()].concat();
+                let tokens = Tokens { is_draft: true, ..Tokens::text(&tokens, cache.next_position()) };
+                let logits = read(model.logits(model.forward_tokens(tokens, &mut cache, None))).unwrap();
+                let verified: Vec<u32> = logits.chunks_exact(vocab).map(argmax).collect();
+                assert_eq!(verified, round.verified, "{length} k{k} round {i}");
+                let accepted = drafts.iter().zip(&verified).take_while(|(draft, id)| draft == id).count();
+                assert!(round.emitted.len() <= accepted + 1);
+                assert_eq!(round.emitted, verified[..round.emitted.len()], "{length} k{k} round {i}");
+                cache.keep(1 + accepted, 1 + k);
+                next = verified[accepted];
+            }
+        }
+    }
+}
+
+#[test]
+fn drafts_are_those_of_the_reference_on_the_cpu() {
+    let case = Case::open("dense-a", cpu());
+    check_mtp(&case);
+    check_mtp_traces(&case);
+}
+
+#[test]
+fn drafts_are_those_of_the_reference_on_a_gpu() {
+    let case = Case::open("dense-a", gpu());
+    check_mtp(&case);
+    check_mtp_traces(&case);
+}
+
+/// Everything that a cache holds, on the host.
+fn contents(cache: &mut Cache, len: usize) -> Vec<f32> {
+    let mut values = Vec::new();
+    for layer in cache.layers_mut() {
+        match layer {
+            LayerState::Kv(kv) => {
+                let (keys, kept) = kv.first(len);
+                values.extend(read(keys).unwrap());
+                values.extend(read(kept).unwrap());
+            }
+            LayerState::Delta(state) => {
+                let recurrent = state.take_recurrent();
+                values.extend(read(recurrent.clone()).unwrap());
+                state.put_recurrent(recurrent);
+                values.extend(read(state.conv.clone()).unwrap());
+            }
+        }
+    }
+    values
+}
+
+#[test]
+fn a_draft_leaves_what_single_tokens_would_have_left_to_the_last_bit() {
+    for case in CASES.map(|name| Case::open(name, cpu())) {
+        let model = &case.model;
+        let ids = case.tensors("prompt_200.safetensors").ids("input_ids");
+        for (start, t) in [(1, 2), (5, 3), (63, 4), (64, 5), (100, 9)] {
+            for keep in 1..=t {
+                let mut alone = model.new_cache();
+                model.forward(&ids[..start], &mut alone, None);
+                let mut drafted = model.new_cache();
+                model.forward(&ids[..start], &mut drafted, None);
+
+                let rows: Vec<Tensor<2>> =
+                    ids[start..start + t].iter().map(|id| model.forward(&[*id], &mut alone, None)).collect();
+                let tokens = &ids[start..start + t];
+                let tokens = Tokens { is_draft: true, ..Tokens::text(tokens, drafted.next_position()) };
+                let together = model.forward_tokens(tokens, &mut drafted, None);
+                let what = format!("{} {keep} of {t} behind {start}", case.name);
+                assert_eq!(read(together).unwrap(), read(Tensor::cat(rows, 0)).unwrap(), "{what}");
+
+                drafted.keep(keep, t);
+                let mut short = model.new_cache();
+                model.forward(&ids[..start], &mut short, None);
+                for id in &ids[start..start + keep] {
+                    model.forward(&[*id], &mut short, None);
+                }
+                assert_eq!(drafted.tokens(), short.tokens());
+                assert_eq!(drafted.next_position(), short.next_position());
+                let len = start + keep;
+                assert!(contents(&mut drafted, len) == contents(&mut short, len), "{what}: the caches differ");
+            }
         }
     }
 }

@@ -1,0 +1,52 @@
+//! The checkpoints of one cache, within a budget of memory.
+
+use super::cache::{Cache, Checkpoint};
+use super::config::{LayerType, ModelConfig};
+
+/// Memory for all checkpoints together.
+const BUDGET_BYTES: usize = 256 << 20;
+/// However large one is: the end of the last prompt, and a few before it to edit an earlier message.
+const MIN_COUNT: usize = 4;
+
+/// Sorted by length.
+pub struct Checkpoints {
+    kept: Vec<Checkpoint>,
+    max_count: usize,
+}
+
+impl Checkpoints {
+    pub fn new(config: &ModelConfig) -> Self {
+        let linear = config.layer_types.iter().filter(|kind| **kind == LayerType::LinearAttention).count();
+        let state = config.linear_value_dim() * config.linear_key_head_dim;
+        let conv = (config.linear_conv_kernel_dim - 1) * config.conv_dim();
+        let bytes = linear * (state + conv) * size_of::<f32>();
+        Self { kept: Vec::new(), max_count: (BUDGET_BYTES / bytes.max(1)).clamp(MIN_COUNT, 256) }
+    }
+
+    /// Adds the newest one, which is behind all others. When there are too many, the one goes whose absence costs
+    /// the fewest tokens to read again.
+    pub fn push(&mut self, checkpoint: Checkpoint) {
+        if self.kept.last().is_some_and(|last| last.len() == checkpoint.len()) {
+            self.kept.pop();
+        }
+        self.kept.push(checkpoint);
+        if self.kept.len() > self.max_count {
+            let start_of = |i: usize| if i == 0 { 0 } else { self.kept[i - 1].len() };
+            let gaps = (0..self.kept.len() - 1).map(|i| (self.kept[i].len() - start_of(i), i));
+            let (_, least) = gaps.min().expect("there are more than four");
+            self.kept.remove(least);
+        }
+    }
+
+    /// Takes `cache` back to the last checkpoint that is not behind `len`; false if there is none. Those behind it
+    /// are forgotten.
+    pub fn rewind(&mut self, cache: &mut Cache, len: usize) -> bool {
+        while let Some(checkpoint) = self.kept.last() {
+            if checkpoint.len() <= len && cache.rewind(checkpoint).is_ok() {
+                return true;
+            }
+            self.kept.pop();
+        }
+        false
+    }
+}

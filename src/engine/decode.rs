@@ -1,0 +1,160 @@
+//! The decode loop: one pass of the model after the other, each over the last token and the drafts behind it.
+//!
+//! Every row of a pass is sampled from as if it stood alone, with one random number, until a sample differs from the
+//! draft that was to be judged. So a draft changes how many passes an answer takes, and nothing of its text.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use burn::tensor::Tensor;
+
+use super::generate::{Ending, Engine, EngineError, Progress, read};
+use super::model::Tokens;
+use super::sampler::Sampler;
+use super::tokenizer::{Decoder, Tokenizer};
+use crate::chat::Channel;
+use crate::chat::splitter::Splitter;
+use crate::msg::{DraftStats, Finish, Mtp, TurnStats};
+
+impl Engine {
+    /// Writes tokens until the model stops, `max_tokens` are there, or `cancel` is set. `hidden` is the state of the
+    /// prompt's last token; `emit` gets each token with the figures of the steps before it.
+    pub(super) fn decode(
+        &mut self,
+        hidden: Tensor<2>,
+        mtp: Mtp,
+        max_tokens: usize,
+        cancel: &AtomicBool,
+        sampler: &mut Sampler,
+        emit: &mut dyn FnMut(u32, DraftStats),
+    ) -> Result<(Ending, DraftStats), EngineError> {
+        let n_valid = self.tokenizer.vocab_size();
+        let mut stats = DraftStats::default();
+        let mut n_emitted = 0;
+        let mut logits = read(self.model.logits(hidden))?;
+        // What the rows of `logits` judge; the last row judges nothing.
+        let mut drafts: Vec<u32> = Vec::new();
+        let mut started: Option<Instant> = None;
+        loop {
+            let mut accepted = 0;
+            let mut ending = None;
+            let mut last = None;
+            for (i, row) in logits.chunks_exact(self.model.config.vocab_size).enumerate() {
+                let id = sampler.sample(row, n_valid)?;
+                if self.stop_ids.contains(&id) {
+                    ending = Some(Ending::Finished(Finish::Stop));
+                    break;
+                }
+                sampler.accept(id);
+                let is_right = drafts.get(i) == Some(&id);
+                accepted += usize::from(is_right);
+                emit(id, stats);
+                n_emitted += 1;
+                last = Some(id);
+                ending = match (cancel.load(Ordering::Relaxed), n_emitted == max_tokens) {
+                    (true, _) => Some(Ending::Cancelled),
+                    (false, true) => Some(Ending::Finished(Finish::Length)),
+                    (false, false) => None,
+                };
+                if ending.is_some() || !is_right {
+                    break;
+                }
+            }
+            if let Some(started) = started {
+                stats.note(drafts.len(), accepted);
+                // The accepted drafts are in the cache; the token after them isn't yet.
+                self.cache.keep(1 + accepted, 1 + drafts.len());
+                self.speculation.note(drafts.len(), accepted, started.elapsed());
+            }
+            if let Some(ending) = ending {
+                return Ok((ending, stats));
+            }
+            let last = last.expect("a row was sampled and did not stop");
+
+            started = Some(Instant::now());
+            // A longer draft than there is room for would be thrown away.
+            let depth = self.speculation.depth(mtp).min(max_tokens - n_emitted - 1);
+            drafts = self.draft(last, depth, n_valid)?;
+            let hidden = self.judge(last, &drafts);
+            logits = read(self.model.logits(hidden))?;
+        }
+    }
+
+    /// Guesses at most `depth` tokens after `last`.
+    fn draft(&mut self, last: u32, depth: usize, n_valid: usize) -> Result<Vec<u32>, EngineError> {
+        if depth == 0 || !self.model.can_draft() {
+            return Ok(Vec::new());
+        }
+        let stop_ids = &self.stop_ids;
+        let mut stopped = false;
+        self.model.draft(last, depth, &mut self.cache, |logits| {
+            // Nothing follows the end of an answer.
+            if stopped {
+                return Ok(None);
+            }
+            let logits = read(logits)?;
+            let best = logits.iter().take(n_valid).enumerate().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
+            let id = best.map(|(id, _)| id as u32);
+            stopped = id.is_some_and(|id| stop_ids.contains(&id));
+            Ok(id)
+        })
+    }
+
+    /// Runs the last token and the drafts behind it.
+    fn judge(&mut self, last: u32, drafts: &[u32]) -> Tensor<2> {
+        let ids: Vec<u32> = [last].into_iter().chain(drafts.iter().copied()).collect();
+        let tokens = Tokens { is_draft: !drafts.is_empty(), ..Tokens::text(&ids, self.cache.next_position()) };
+        self.model.forward_tokens(tokens, &mut self.cache, None)
+    }
+}
+
+/// Turns tokens into text of the two channels, and keeps the figures.
+pub(super) struct Writer<'a> {
+    decoder: Decoder<'a>,
+    splitter: Splitter,
+    think: [Option<u32>; 2],
+    started: Instant,
+    decode_started: Instant,
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn new(tokenizer: &'a Tokenizer, in_thought: bool, started: Instant) -> Self {
+        Self {
+            decoder: tokenizer.decoder(),
+            splitter: Splitter::new(in_thought),
+            think: ["<think>", "</think>"].map(|tag| tokenizer.token_id(tag)),
+            started,
+            decode_started: Instant::now(),
+        }
+    }
+
+    pub(super) fn token(&mut self, id: u32, stats: &mut TurnStats, progress: &mut dyn FnMut(Progress)) {
+        stats.completion_tokens += 1;
+        stats.time_to_first_token.get_or_insert_with(|| self.started.elapsed());
+        stats.decode_time = self.decode_started.elapsed();
+        if self.splitter.channel() == Channel::Thinking {
+            stats.thinking_tokens += 1;
+        }
+        let pieces = match self.think {
+            [Some(open), _] if id == open => self.tag(Splitter::push_think_open),
+            [_, Some(close)] if id == close => self.tag(Splitter::push_think_close),
+            _ => self.splitter.push_text(&self.decoder.push(id)),
+        };
+        for (channel, text) in pieces {
+            progress(Progress::Delta { channel, text, stats: *stats });
+        }
+    }
+
+    /// Text that was still incomplete before a tag, then the tag.
+    fn tag(&mut self, push: fn(&mut Splitter) -> Vec<(Channel, String)>) -> Vec<(Channel, String)> {
+        let mut pieces = self.splitter.push_text(&self.decoder.finish());
+        pieces.extend(push(&mut self.splitter));
+        pieces
+    }
+
+    pub(super) fn finish(mut self, stats: TurnStats, progress: &mut dyn FnMut(Progress)) {
+        for (channel, text) in self.splitter.push_text(&self.decoder.finish()) {
+            progress(Progress::Delta { channel, text, stats });
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Moving pictures: which frames of a GIF the model sees, and when each group of them was.
+
+use std::io::Cursor;
+
+use image::codecs::gif::GifDecoder;
+use image::{AnimationDecoder, ImageDecoder, ImageFormat, RgbImage};
+
+use super::preprocess::{MAX_DECODED_BYTES, PictureError, Pixels, check_size, damaged, format, limits, on_white};
+use super::resize::{resample, smart_resize_clip};
+use crate::msg::PictureLimits;
+
+/// Frames per second that the model was trained with, and the fewest and the most of them.
+const SAMPLED_FPS: f64 = 2.0;
+const MIN_FRAMES: usize = 4;
+const MAX_FRAMES: usize = 768;
+
+/// A clip that is ready for the tower.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Clip {
+    pub pixels: Pixels,
+    /// Seconds from the beginning, one for each temporal slot.
+    pub times: Vec<f64>,
+}
+
+/// The frames of a GIF that the model sees.
+///
+/// # Errors
+/// `NotMoving` for other formats; else as for pictures.
+pub fn load(bytes: &[u8], temporal_patch_size: usize, limits: &PictureLimits) -> Result<Clip, PictureError> {
+    let (frames, fps) = decode(bytes)?;
+    let n = ((frames.len() as f64 / fps * SAMPLED_FPS) as usize).clamp(MIN_FRAMES, MAX_FRAMES);
+    let indices = spread(frames.len(), n.min(frames.len()));
+    prepare(&frames, &indices, fps, temporal_patch_size, limits)
+}
+
+/// `n` indices, evenly over `0..total`, rounded half to even.
+fn spread(total: usize, n: usize) -> Vec<usize> {
+    let step = if n > 1 { (total - 1) as f64 / (n - 1) as f64 } else { 0.0 };
+    (0..n).map(|i| (i as f64 * step).round_ties_even() as usize).collect()
+}
+
+/// The chosen frames of a clip that has `fps` frames a second, at the size that the model sees.
+///
+/// # Errors
+/// If its shape is too narrow.
+pub fn prepare(
+    frames: &[RgbImage],
+    indices: &[usize],
+    fps: f64,
+    temporal_patch_size: usize,
+    limits: &PictureLimits,
+) -> Result<Clip, PictureError> {
+    let (width, height) = frames[0].dimensions();
+    let (width, height) =
+        smart_resize_clip(width, height, indices.len().max(temporal_patch_size), temporal_patch_size, limits)?;
+    let mut indices = indices.to_vec();
+    // The last group is filled up with the last frame.
+    let last = *indices.last().expect("a clip has frames");
+    indices.resize(indices.len().next_multiple_of(temporal_patch_size), last);
+    let time = |index: &usize| *index as f64 / fps;
+    let times = indices
+        .chunks_exact(temporal_patch_size)
+        .map(|group| (time(&group[0]) + time(&group[temporal_patch_size - 1])) / 2.0)
+        .collect();
+    let frames = indices.iter().map(|index| resample(&frames[*index], width, height)).collect();
+    Ok(Clip { pixels: Pixels { frames }, times })
+}
+
+/// All frames, and how many there are a second on average.
+fn decode(bytes: &[u8]) -> Result<(Vec<RgbImage>, f64), PictureError> {
+    if format(bytes)? != ImageFormat::Gif {
+        return Err(PictureError::NotMoving);
+    }
+    let mut decoder = GifDecoder::new(Cursor::new(bytes)).map_err(damaged)?;
+    decoder.set_limits(limits()).map_err(damaged)?;
+    let (width, height) = decoder.dimensions();
+    let frame_bytes = u64::from(width) * u64::from(height) * 3;
+    check_size(width, height, frame_bytes)?;
+    let mut frames = Vec::new();
+    let mut seconds = 0.0;
+    for frame in decoder.into_frames() {
+        let frame = frame.map_err(damaged)?;
+        let (numerator, denominator) = frame.delay().numer_denom_ms();
+        seconds += f64::from(numerator) / f64::from(denominator) / 1000.0;
+        let rgba = frame.into_buffer();
+        frames.push(RgbImage::from_fn(width, height, |x, y| {
+            let [r, g, b, a] = rgba.get_pixel(x, y).0;
+            on_white([r, g, b], a)
+        }));
+        check_total(width, height, frames.len() as u64 * frame_bytes)?;
+    }
+    if frames.len() < 2 {
+        return Err(PictureError::NotMoving);
+    }
+    // A GIF without delays is shown at ten frames a second by every viewer.
+    let fps = if seconds > 0.0 { frames.len() as f64 / seconds } else { 10.0 };
+    Ok((frames, fps))
+}
+
+fn check_total(width: u32, height: u32, bytes: u64) -> Result<(), PictureError> {
+    match bytes > MAX_DECODED_BYTES {
+        true => Err(PictureError::TooLarge { width, height, mib: bytes >> 20 }),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,73 @@
+//! Reading pictures' files beside the session: what an attached picture costs, and the content of those that a
+//! message names.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::chat::{Message, Part, Picture, PictureSource};
+use crate::engine::vision::{file, preprocess};
+use crate::msg::{ErrorCode, Event, PictureId, PictureLimits, TurnError};
+
+/// The content of files, by path.
+pub type Files = HashMap<PathBuf, Arc<[u8]>>;
+
+/// Answers `Command::Inspect`. Blocks while it reads.
+pub fn inspect(picture: PictureId, what: Picture, limits: Option<PictureLimits>) -> Event {
+    match look(&what, limits) {
+        Ok((bytes, facts)) => {
+            let what = Picture { source: PictureSource::Bytes(bytes), ..what };
+            Event::PictureReady { picture, what, facts }
+        }
+        Err(error) => Event::PictureRefused { picture, error },
+    }
+}
+
+fn look(
+    what: &Picture,
+    limits: Option<PictureLimits>,
+) -> Result<(Arc<[u8]>, crate::msg::PictureFacts), TurnError> {
+    let refused = |code, why: String| TurnError { code, message: format!("{}: {why}", what.name) };
+    let limits = limits.ok_or_else(|| {
+        refused(ErrorCode::ImageUnreadable, "this model doesn't see pictures; choose one that does".into())
+    })?;
+    let bytes = file::bytes(&what.source).map_err(|error| refused(error.code(), error.to_string()))?;
+    let facts = preprocess::inspect(&bytes, &limits, what.detail)
+        .map_err(|error| refused(ErrorCode::ImageUnreadable, error.to_string()))?;
+    Ok((bytes, facts))
+}
+
+/// Whether some picture is still only named.
+pub fn names_files(messages: &[Message]) -> bool {
+    messages.iter().flat_map(Message::pictures).any(|p| matches!(p.source, PictureSource::File(_)))
+}
+
+/// The files that `messages` name. Blocks while it reads.
+///
+/// # Errors
+/// About the first that can't be read.
+pub fn read(messages: &[Message]) -> Result<Files, TurnError> {
+    let mut files = Files::new();
+    for picture in messages.iter().flat_map(Message::pictures) {
+        if let PictureSource::File(path) = &picture.source {
+            let bytes = file::bytes(&picture.source).map_err(|error| TurnError {
+                code: error.code(),
+                message: format!("{}: {error}", picture.name),
+            })?;
+            files.insert(path.clone(), bytes);
+        }
+    }
+    Ok(files)
+}
+
+/// Puts the content in the place of the names.
+pub fn fill(messages: &mut [Message], files: &Files) {
+    for part in messages.iter_mut().flat_map(|message| &mut message.parts) {
+        let (Part::Image(picture) | Part::Clip(picture)) = part else { continue };
+        if let PictureSource::File(path) = &picture.source
+            && let Some(bytes) = files.get(path)
+        {
+            picture.source = PictureSource::Bytes(bytes.clone());
+        }
+    }
+}

@@ -67,7 +67,8 @@ pub fn forward(
         if line.trim_ascii().is_empty() {
             continue;
         }
-        match Case::from_json(&line, &mut engine, cases).and_then(|case| case.run(&mut engine, &mut tensors)) {
+        match Case::from_json(&line, &mut engine, cases).and_then(|case| case.run(&mut engine, &mut tensors))
+        {
             Ok(()) => {}
             Err(why) => {
                 tell(&format!("case on line {}: {why}", i + 1));

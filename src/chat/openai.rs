@@ -77,10 +77,10 @@ mod tests {
         ]))
         .unwrap();
         assert_eq!(messages[0], Message::text(Role::System, "be brief"));
-        assert_eq!(messages[1].parts, [
-            Part::Text("what is ".into()),
-            Part::Image(Picture::file("/a.png".into(), Detail::Auto))
-        ]);
+        assert_eq!(
+            messages[1].parts,
+            [Part::Text("what is ".into()), Part::Image(Picture::file("/a.png".into(), Detail::Auto))]
+        );
         assert_eq!(messages[2].reasoning.as_deref(), Some("whiskers"));
     }
 

@@ -93,7 +93,15 @@ impl Cache {
             .collect();
         let empty = deltas(&layers).cloned().collect();
         let mtp = drafts.then(|| MtpState::new(Kv::new(config, device)));
-        Self { layers, mtp, tokens: Vec::new(), next_position: 0, empty, restorable: Vec::new(), next_serial: 0 }
+        Self {
+            layers,
+            mtp,
+            tokens: Vec::new(),
+            next_position: 0,
+            empty,
+            restorable: Vec::new(),
+            next_serial: 0,
+        }
     }
 
     /// How many tokens it holds.

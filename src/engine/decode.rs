@@ -93,7 +93,8 @@ impl Engine {
                 return Ok(None);
             }
             let logits = read(logits)?;
-            let best = logits.iter().take(n_valid).enumerate().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
+            let best =
+                logits.iter().take(n_valid).enumerate().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
             let id = best.map(|(id, _)| id as u32);
             stopped = id.is_some_and(|id| stop_ids.contains(&id));
             Ok(id)
@@ -103,7 +104,8 @@ impl Engine {
     /// Runs the last token and the drafts behind it.
     fn judge(&mut self, last: u32, drafts: &[u32]) -> Tensor<2> {
         let ids: Vec<u32> = [last].into_iter().chain(drafts.iter().copied()).collect();
-        let tokens = Tokens { is_draft: !drafts.is_empty(), ..Tokens::text(&ids, self.cache.next_position()) };
+        let tokens =
+            Tokens { is_draft: !drafts.is_empty(), ..Tokens::text(&ids, self.cache.next_position()) };
         self.model.forward_tokens(tokens, &mut self.cache, None)
     }
 }

@@ -12,16 +12,15 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::Tensor;
 
-use super::built_in;
 use super::cache::{Cache, TokenKey};
 use super::checkpoints::Checkpoints;
 use super::config::{ConfigError, ModelConfig};
+use super::decode::Writer;
 use super::device::{DeviceChoice, DeviceError, open_device};
 use super::model::{Model, Tokens};
 use super::model_file::ModelFileError;
 use super::prompt::pictures::{self, Layout, Misplaced, Seen, Span};
 use super::prompt::{self, ChatTemplate, PromptError};
-use super::decode::Writer;
 use super::sampler::{GenerationConfig, Mode, Sampler, SamplerError, SamplingParams};
 use super::speculate::Speculation;
 use super::tokenizer::{Tokenizer, TokenizerError};
@@ -137,11 +136,25 @@ pub struct LoadOptions {
 
 /// What happens while an answer is made.
 pub enum Progress {
-    Started { prompt_tokens: usize },
+    Started {
+        prompt_tokens: usize,
+    },
     /// `done` of `total` steps of encoding the `picture`-th of `pictures`, counted from 1.
-    Picture { picture: usize, pictures: usize, done: usize, total: usize },
-    Prefill { done: usize, total: usize },
-    Delta { channel: Channel, text: String, stats: TurnStats },
+    Picture {
+        picture: usize,
+        pictures: usize,
+        done: usize,
+        total: usize,
+    },
+    Prefill {
+        done: usize,
+        total: usize,
+    },
+    Delta {
+        channel: Channel,
+        text: String,
+        stats: TurnStats,
+    },
 }
 
 /// How an answer ended.
@@ -276,10 +289,17 @@ impl Engine {
         let max_tokens = max_tokens.min(self.info.context_tokens - prompt.ids.len());
         let tokenizer = self.tokenizer.clone();
         let mut writer = Writer::new(&tokenizer, prompt.in_thought, started);
-        let ending = self.decode(hidden, options.mtp.unwrap_or_default(), max_tokens, cancel, &mut sampler, &mut |id, drafts| {
-            stats.drafts = drafts;
-            writer.token(id, &mut stats, progress);
-        });
+        let ending = self.decode(
+            hidden,
+            options.mtp.unwrap_or_default(),
+            max_tokens,
+            cancel,
+            &mut sampler,
+            &mut |id, drafts| {
+                stats.drafts = drafts;
+                writer.token(id, &mut stats, progress);
+            },
+        );
         let (ending, drafts) = ending?;
         stats.drafts = drafts;
         writer.finish(stats, progress);
@@ -454,7 +474,7 @@ impl Prompt {
         }
     }
 
-    /// Some of its tokens, for a forward pass. 
+    /// Some of its tokens, for a forward pass.
     pub fn tokens(&self, range: Range<usize>, features: &Features) -> Tokens<'_> {
         let Layout { keys, positions, spans, next_position } = &self.layout;
         let parts = spans.iter().filter_map(|span| {
@@ -498,9 +518,6 @@ fn common_prefix<T: PartialEq>(a: &[T], b: &[T]) -> usize {
 
 /// A repository's name rather than the hash of its snapshot folder.
 fn display_name(dir: &Path) -> String {
-    if built_in::is_built_in(dir) {
-        return built_in::NAME.into();
-    }
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     let repository = dir.ancestors().find_map(|part| {
         let name = part.file_name()?.to_str()?.strip_prefix("models--")?;

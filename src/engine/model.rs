@@ -158,12 +158,7 @@ impl Model {
     ///
     /// # Panics
     /// If an id is not below `vocab_size` or `ids` is empty; the caller checks its input.
-    pub fn forward(
-        &self,
-        ids: &[u32],
-        cache: &mut Cache,
-        taps: Option<&mut Vec<Tensor<2>>>,
-    ) -> Tensor<2> {
+    pub fn forward(&self, ids: &[u32], cache: &mut Cache, taps: Option<&mut Vec<Tensor<2>>>) -> Tensor<2> {
         self.forward_tokens(Tokens::text(ids, cache.next_position()), cache, taps)
     }
 

@@ -125,7 +125,7 @@ fn batch_reports_bad_records_in_their_place_and_goes_on() {
     assert_eq!(statuses, ["length", "error", "error", "error", "length"]);
     assert_eq!(lines[0]["id"], "x");
     assert_eq!(lines[1]["error"]["code"], "bad_record");
-    assert_eq!(lines[2]["error"]["code"], "image_unreadable");
+    assert_eq!(lines[2]["error"]["code"], "image_missing");
     assert!(lines[3]["error"]["message"].as_str().unwrap().contains("temperature"));
     assert_eq!(lines[4]["id"], json!([3]));
 

@@ -37,15 +37,12 @@ fn a_nested_config_reads_like_the_flat_one() {
     let mut text = small();
     text["model_type"] = json!("qwen3_5_text");
     let nested = json!({
-        "model_type": "qwen3_5", "text_config": text, "tie_word_embeddings": true, "vision_config": {},
+        "model_type": "qwen3_5", "text_config": text, "tie_word_embeddings": true, "vision_config": {"depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 4},
     });
     let config = parse(nested).unwrap();
     assert_eq!(config.tie_word_embeddings, Some(true));
     assert!(config.vision.is_some());
-    assert_eq!(
-        ModelConfig { tie_word_embeddings: None, vision: None, ..config },
-        parse(small()).unwrap()
-    );
+    assert_eq!(ModelConfig { tie_word_embeddings: None, vision: None, ..config }, parse(small()).unwrap());
 }
 
 #[test]

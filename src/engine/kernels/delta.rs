@@ -116,10 +116,7 @@ fn step(state: &mut [f32], step: &Step, error: &mut [f32], o: &mut [f32]) {
     step_body(state, step, error, o);
 }
 
-pub(super) fn flex(
-    mut state: FlexTensor,
-    [q, k, v, g, beta]: [FlexTensor; 5],
-) -> (FlexTensor, FlexTensor) {
+pub(super) fn flex(mut state: FlexTensor, [q, k, v, g, beta]: [FlexTensor; 5]) -> (FlexTensor, FlexTensor) {
     let [value_heads, d_k, d_v] = [0, 1, 2].map(|i| state.layout().shape()[i]);
     let [t, key_heads] = [0, 1].map(|i| q.layout().shape()[i]);
     let inputs = [q, k, v, g, beta].map(|x| x.to_contiguous());

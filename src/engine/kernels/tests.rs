@@ -198,9 +198,12 @@ fn delta_rule(
 fn delta_steps_follow_the_rule_on_both_devices() {
     let gpu = open_device(DeviceChoice::Gpu(None)).expect("a Vulkan driver; .ci/run installs a software one");
     let cpu = open_device(DeviceChoice::Cpu).unwrap();
-    for dims in [[1, 1, 1, 1, 1], [3, 2, 4, 16, 16], [9, 3, 3, 24, 17], [5, 2, 6, 32, 80], [2, 1, 2, 128, 128]] {
+    for dims in
+        [[1, 1, 1, 1, 1], [3, 2, 4, 16, 16], [9, 3, 3, 24, 17], [5, 2, 6, 32, 80], [2, 1, 2, 128, 128]]
+    {
         let [t, key_heads, value_heads, d_k, d_v] = dims;
-        let scaled = |seed: u32, n: usize, by: f32| -> Vec<f32> { noise(seed, n).iter().map(|x| x * by).collect() };
+        let scaled =
+            |seed: u32, n: usize, by: f32| -> Vec<f32> { noise(seed, n).iter().map(|x| x * by).collect() };
         let norm = (d_k as f32).powf(-0.5);
         let state = noise(1, value_heads * d_k * d_v);
         let (q, k) = (scaled(2, t * key_heads * d_k, norm), scaled(3, t * key_heads * d_k, norm));

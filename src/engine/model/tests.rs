@@ -325,7 +325,8 @@ struct Round {
 }
 
 fn rounds(trace: &Value) -> Vec<Round> {
-    let ids = |value: &Value| value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect();
+    let ids =
+        |value: &Value| value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect();
     let rounds = trace["iterations"].as_array().unwrap().iter();
     rounds
         .map(|round| Round {
@@ -357,13 +358,19 @@ fn check_mtp(case: &Case) {
     let vocab = model.config.vocab_size;
     for length in [5, 64, 65] {
         let get = |name: &str| file.get(&format!("L{length}.{name}"));
-        let (ids, next) = (file.ids(&format!("L{length}.input_ids")), file.ids(&format!("L{length}.next_ids")));
+        let (ids, next) =
+            (file.ids(&format!("L{length}.input_ids")), file.ids(&format!("L{length}.next_ids")));
         let mut cache = model.new_cache();
         let hidden = model.forward(&ids, &mut cache, None);
         let what = |part: &str| format!("mtp {length} {part}");
         // The final norm divides by the size of the residual stream, which here is near one or larger.
         let tolerance = 2.0 * case.tolerance("hidden");
-        case.assert_close(read(hidden.clone()).unwrap(), &get("trunk_final_norm").1, tolerance, &what("trunk"));
+        case.assert_close(
+            read(hidden.clone()).unwrap(),
+            &get("trunk_final_norm").1,
+            tolerance,
+            &what("trunk"),
+        );
 
         let mut kv = LayerState::Kv(Kv::new(&model.config, &model.device));
         let step = model.step(0, &Positions::text(0, length));
@@ -480,7 +487,10 @@ fn a_draft_leaves_what_single_tokens_would_have_left_to_the_last_bit() {
                 assert_eq!(drafted.tokens(), short.tokens());
                 assert_eq!(drafted.next_position(), short.next_position());
                 let len = start + keep;
-                assert!(contents(&mut drafted, len) == contents(&mut short, len), "{what}: the caches differ");
+                assert!(
+                    contents(&mut drafted, len) == contents(&mut short, len),
+                    "{what}: the caches differ"
+                );
             }
         }
     }

@@ -67,7 +67,10 @@ pub fn expand(text: &str, seen: &[Seen]) -> Result<String, Misplaced> {
                 // The groups bring their own start and end.
                 out.push_str(rest[..at].strip_suffix(VISION_START).unwrap_or(&rest[..at]));
                 for time in times {
-                    out.push_str(&format!("<{time:.1} seconds>{VISION_START}{}{VISION_END}", VIDEO_PAD.repeat(n)));
+                    out.push_str(&format!(
+                        "<{time:.1} seconds>{VISION_START}{}{VISION_END}",
+                        VIDEO_PAD.repeat(n)
+                    ));
                 }
                 rest = &rest[at + VIDEO_PAD.len()..];
                 rest = rest.strip_prefix(VISION_END).unwrap_or(rest);
@@ -113,7 +116,8 @@ pub fn layout(ids: &[u32], seen: &[Seen], is_pad: impl Fn(u32) -> bool) -> Resul
     let mut spans = Vec::new();
     let mut next = 0;
     let mut places = 0;
-    let mut slots = seen.iter().enumerate().flat_map(|(i, picture)| (0..picture.slots()).map(move |slot| (i, slot)));
+    let mut slots =
+        seen.iter().enumerate().flat_map(|(i, picture)| (0..picture.slots()).map(move |slot| (i, slot)));
     while keys.len() < ids.len() {
         let start = keys.len();
         if !is_pad(ids[start]) {
@@ -186,7 +190,9 @@ mod tests {
 
     #[test]
     fn a_template_that_forgets_or_invents_pictures_is_noticed() {
-        for (text, n) in [("", 1), ("<|image_pad|>", 0), ("<|image_pad|><|image_pad|>", 1), ("<|video_pad|>", 1)] {
+        for (text, n) in
+            [("", 1), ("<|image_pad|>", 0), ("<|image_pad|><|image_pad|>", 1), ("<|video_pad|>", 1)]
+        {
             let seen = vec![picture(9, 1, 1); n];
             assert!(expand(text, &seen).is_err(), "{text} with {n}");
         }

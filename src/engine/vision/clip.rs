@@ -5,7 +5,9 @@ use std::io::Cursor;
 use image::codecs::gif::GifDecoder;
 use image::{AnimationDecoder, ImageDecoder, ImageFormat, RgbImage};
 
-use super::preprocess::{MAX_DECODED_BYTES, PictureError, Pixels, check_size, damaged, format, limits, on_white};
+use super::preprocess::{
+    MAX_DECODED_BYTES, PictureError, Pixels, check_size, damaged, format, limits, on_white,
+};
 use super::resize::{resample, smart_resize_clip};
 use crate::msg::PictureLimits;
 
@@ -51,8 +53,13 @@ pub fn prepare(
     limits: &PictureLimits,
 ) -> Result<Clip, PictureError> {
     let (width, height) = frames[0].dimensions();
-    let (width, height) =
-        smart_resize_clip(width, height, indices.len().max(temporal_patch_size), temporal_patch_size, limits)?;
+    let (width, height) = smart_resize_clip(
+        width,
+        height,
+        indices.len().max(temporal_patch_size),
+        temporal_patch_size,
+        limits,
+    )?;
     let mut indices = indices.to_vec();
     // The last group is filled up with the last frame.
     let last = *indices.last().expect("a clip has frames");

@@ -139,7 +139,8 @@ impl Encoder {
         let width = self.config.patch_values();
         let parts = (0..n).step_by(TILE).map(|start| {
             let range = start..n.min(start + TILE);
-            let data = TensorData::new(self.layout.patches(pixels, slot, range.clone()), [range.len(), width]);
+            let data =
+                TensorData::new(self.layout.patches(pixels, slot, range.clone()), [range.len(), width]);
             self.patch_embed.forward(Tensor::from_data(data, &self.device.tensors))
         });
         join(parts.collect())
@@ -218,14 +219,12 @@ impl Encoder {
         for (row, column) in self.places(rows, columns) {
             let (top, bottom, down) = stretch(row, rows);
             let (left, right, across) = stretch(column, columns);
-            let corner = |row: usize, column: usize| &self.positions[(row * side + column) * width..][..width];
-            let corners = [corner(top, left), corner(top, right), corner(bottom, left), corner(bottom, right)];
-            let weights = [
-                (1.0 - down) * (1.0 - across),
-                (1.0 - down) * across,
-                down * (1.0 - across),
-                down * across,
-            ];
+            let corner =
+                |row: usize, column: usize| &self.positions[(row * side + column) * width..][..width];
+            let corners =
+                [corner(top, left), corner(top, right), corner(bottom, left), corner(bottom, right)];
+            let weights =
+                [(1.0 - down) * (1.0 - across), (1.0 - down) * across, down * (1.0 - across), down * across];
             values.extend((0..width).map(|i| {
                 corners.iter().zip(weights).map(|(corner, weight)| corner[i] * weight).sum::<f32>()
             }));
@@ -301,7 +300,9 @@ struct LayerNorm {
 impl LayerNorm {
     fn load(loader: &Loader, name: &str, width: usize) -> Result<Self, WeightsError> {
         let vector = |part: &str| {
-            Ok::<_, WeightsError>(loader.vector(&loader.values(&format!("{name}.{part}"), &[width])?).unsqueeze())
+            Ok::<_, WeightsError>(
+                loader.vector(&loader.values(&format!("{name}.{part}"), &[width])?).unsqueeze(),
+            )
         };
         Ok(Self { weight: vector("weight")?, bias: vector("bias")? })
     }

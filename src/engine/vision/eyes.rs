@@ -85,7 +85,8 @@ impl Eyes {
             .find(|prefix| checkpoint.contains(&format!("{prefix}patch_embed.proj.weight")));
         // A text-only export may keep the config of the whole.
         let (Some(vision), Some(prefix)) = (&config.vision, prefix) else { return Ok(None) };
-        let (Some(image), Some(video)) = (tokenizer.token_id(IMAGE_PAD), tokenizer.token_id(VIDEO_PAD)) else {
+        let (Some(image), Some(video)) = (tokenizer.token_id(IMAGE_PAD), tokenizer.token_id(VIDEO_PAD))
+        else {
             return Ok(None);
         };
         let processor = ProcessorConfig::open(dir, vision)?;
@@ -121,8 +122,7 @@ impl Eyes {
 
     fn look(&mut self, picture: &Picture, is_clip: bool) -> Result<Looked, LookError> {
         let name = || picture.name.clone();
-        let bytes =
-            file::bytes(&picture.source).map_err(|error| LookError::File { name: name(), error })?;
+        let bytes = file::bytes(&picture.source).map_err(|error| LookError::File { name: name(), error })?;
         let seen = match is_clip {
             false => self.look_at_still(&bytes, picture.detail),
             true => self.look_at_clip(&bytes, picture.detail),

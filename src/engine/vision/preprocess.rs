@@ -68,7 +68,8 @@ pub fn inspect(bytes: &[u8], limits: &PictureLimits, detail: Detail) -> Result<P
     let (width, height) = oriented_size(&mut decoder(bytes)?);
     let (model_width, model_height) = smart_resize(width, height, &capped(limits, detail))?;
     let (full_width, full_height) = smart_resize(width, height, limits)?;
-    let tokens = |width: u32, height: u32| (width / limits.factor) as usize * (height / limits.factor) as usize;
+    let tokens =
+        |width: u32, height: u32| (width / limits.factor) as usize * (height / limits.factor) as usize;
     Ok(PictureFacts {
         width,
         height,
@@ -111,6 +112,9 @@ pub fn capped(limits: &PictureLimits, detail: Detail) -> PictureLimits {
 /// A decoder whose picture has a sane size.
 fn decoder(bytes: &[u8]) -> Result<impl ImageDecoder + '_, PictureError> {
     let format = format(bytes)?;
+    if format == ImageFormat::Jpeg && is_cut_off(bytes) {
+        return Err(PictureError::Damaged("it ends too early".into()));
+    }
     let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
     reader.limits(limits());
     let mut decoder = reader.into_decoder().map_err(damaged)?;
@@ -153,6 +157,14 @@ pub(super) fn format(bytes: &[u8]) -> Result<ImageFormat, PictureError> {
         return Err(PictureError::NotBuiltIn("JPEG XL"));
     }
     image::guess_format(bytes).map_err(|_| PictureError::UnknownFormat)
+}
+
+/// Whether a JPEG lacks its end: decoders fill the rest with grey, and nobody would notice. Inside the pixel data
+/// neither marker can occur; a thumbnail in front has both.
+fn is_cut_off(bytes: &[u8]) -> bool {
+    let last = |marker: u8| bytes.windows(2).rposition(|pair| pair == [0xff, marker]);
+    let (start_of_scan, end_of_image) = (last(0xda), last(0xd9));
+    end_of_image.is_none() || end_of_image < start_of_scan
 }
 
 pub(super) fn damaged(error: ImageError) -> PictureError {
@@ -244,8 +256,7 @@ impl PatchLayout {
             let (mean, std) = (self.mean[channel] * 255.0, self.std[channel] * 255.0);
             std::array::from_fn(|value| (value as f32 - mean) / std)
         });
-        let mut out =
-            Vec::with_capacity(range.len() * self.patch_values());
+        let mut out = Vec::with_capacity(range.len() * self.patch_values());
         for i in range {
             let (block, inner) = (i / (merge * merge), i % (merge * merge));
             let blocks_across = columns / merge;
@@ -256,7 +267,10 @@ impl PatchLayout {
                     let frame = &pixels.frames[(slot * self.temporal_patch_size + frame).min(last)];
                     for y in row * p..(row + 1) * p {
                         let start = (y * columns + column) * p * CHANNELS;
-                        let values = frame.as_raw()[start..start + p * CHANNELS].iter().skip(channel).step_by(CHANNELS);
+                        let values = frame.as_raw()[start..start + p * CHANNELS]
+                            .iter()
+                            .skip(channel)
+                            .step_by(CHANNELS);
                         out.extend(values.map(|value| scale[*value as usize]));
                     }
                 }

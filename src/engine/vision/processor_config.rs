@@ -70,13 +70,14 @@ fn pixel_limits(json: &Map<String, Value>, default: [u64; 2]) -> Result<[u64; 2]
     let find = |new: &str, old: &str, default: u64| {
         let value = size.and_then(|size| size.get(new).or_else(|| size.get(old))).or_else(|| json.get(old));
         value.filter(|value| !value.is_null()).map_or(Ok(default), |value| {
-            value.as_u64().filter(|n| *n > 0).ok_or_else(|| format!("{new} is {value}, expected a number of pixels"))
+            value
+                .as_u64()
+                .filter(|n| *n > 0)
+                .ok_or_else(|| format!("{new} is {value}, expected a number of pixels"))
         })
     };
-    let limits = [
-        find("shortest_edge", "min_pixels", default[0])?,
-        find("longest_edge", "max_pixels", default[1])?,
-    ];
+    let limits =
+        [find("shortest_edge", "min_pixels", default[0])?, find("longest_edge", "max_pixels", default[1])?];
     match limits[0] > limits[1] {
         true => Err(format!("the least number of pixels ({}) exceeds the most ({})", limits[0], limits[1])),
         false => Ok(limits),

@@ -1,9 +1,9 @@
 //! One unit per column of each head's state: columns don't depend on each other.
 
+use burn::tensor::Shape;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
-use burn::tensor::Shape;
 use cubecl::prelude::*;
 
 const UNITS: u32 = 64;

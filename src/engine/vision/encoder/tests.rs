@@ -58,9 +58,9 @@ impl Case {
         assert_eq!(got, file.values("position_ids"), "{name}");
         assert_eq!(next_position as f64 - ids.len() as f64, file.values("rope_delta")[0], "{name}");
 
-        let parts = spans.iter().map(|span| {
-            (span.start, features[span.picture].clone().narrow(0, span.feature, span.len))
-        });
+        let parts = spans
+            .iter()
+            .map(|span| (span.start, features[span.picture].clone().narrow(0, span.feature, span.len)));
         let tokens =
             Tokens { ids: &ids, keys, positions, features: parts.collect(), next_position, is_draft: false };
         let mut cache = self.model.new_cache();
@@ -104,7 +104,14 @@ fn check_pictures(device: OpenDevice) {
             grids.extend(grid.map(|n| n as f64));
             patches.extend(encoder.layout.patches(&pixels, 0, 0..grid[1] * grid[2]));
             let mut steps = 0;
-            let encoded = encoder.encode(&pixels, &mut || { steps += 1; ControlFlow::Continue(()) }, Some(&mut taps));
+            let encoded = encoder.encode(
+                &pixels,
+                &mut || {
+                    steps += 1;
+                    ControlFlow::Continue(())
+                },
+                Some(&mut taps),
+            );
             assert_eq!(steps, encoder.n_steps(&pixels));
             features.push(encoded.unwrap());
         }
@@ -135,7 +142,9 @@ fn check_clip(device: OpenDevice) {
         .as_array()
         .unwrap()
         .iter()
-        .map(|name| image::open(golden::path("vision", "images").join(name.as_str().unwrap())).unwrap().into_rgb8())
+        .map(|name| {
+            image::open(golden::path("vision", "images").join(name.as_str().unwrap())).unwrap().into_rgb8()
+        })
         .collect();
     let all: Vec<usize> = (0..frames.len()).collect();
     let layout = &case.eyes.encoder.layout;
@@ -152,8 +161,7 @@ fn check_clip(device: OpenDevice) {
     let patches: Vec<f32> =
         (0..slots).flat_map(|slot| layout.patches(&clip.pixels, slot, 0..rows * columns)).collect();
     assert_close(&patches, file.values("pixel_values_videos"), 1e-7, "clip pixels");
-    let features =
-        case.eyes.encoder.encode(&clip.pixels, &mut || ControlFlow::Continue(()), None).unwrap();
+    let features = case.eyes.encoder.encode(&clip.pixels, &mut || ControlFlow::Continue(()), None).unwrap();
     let merged = read(features.clone()).unwrap();
     assert_close(&merged, file.values("visual.merged"), case.tolerance("vision_merged"), "clip features");
     let seen = Seen { key: TokenKey::from(1), rows: rows / 2, columns: columns / 2, times: Some(clip.times) };

@@ -30,12 +30,14 @@ fn decoded_pixels_are_those_of_the_reference() {
         let got: Vec<f64> = image.as_raw().iter().copied().map(f64::from).collect();
         assert_eq!(got, golden.values(&format!("{name}.rgb")), "{name}");
     }
-    // JPEG leaves the rounding of its transforms to the decoder.
+    // Where a JPEG has fewer colour samples than pixels, decoders differ in how they spread them: the one built in
+    // and libjpeg-turbo agree to the bit without, and to a few levels with it.
     let image = decode(&file("photo.jpg")).unwrap();
     let differences = image.as_raw().iter().zip(golden.values("photo.rgb"));
     let differences: Vec<f64> = differences.map(|(a, b)| (f64::from(*a) - b).abs()).collect();
     let worst = differences.iter().copied().fold(0.0, f64::max);
-    assert!(worst <= 3.0, "photo.jpg: {worst}");
+    let mean = differences.iter().sum::<f64>() / differences.len() as f64;
+    assert!(worst <= 4.0 && mean <= 0.3, "photo.jpg: {worst} at most, {mean} on average");
 }
 
 #[test]
@@ -69,11 +71,9 @@ fn turned(orientation: u8) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = JpegEncoder::new_with_quality(&mut bytes, 95);
     // TIFF header, one directory with one entry: tag 0x0112, short, count 1.
-    let exif = [
-        b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".as_slice(),
-        &[orientation, 0, 0, 0, 0, 0, 0, 0],
-    ]
-    .concat();
+    let exif =
+        [b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".as_slice(), &[orientation, 0, 0, 0, 0, 0, 0, 0]]
+            .concat();
     encoder.set_exif_metadata(exif).unwrap();
     encoder.write_image(&image, 48, 32, image::ExtendedColorType::Rgb8).unwrap();
     bytes
@@ -108,13 +108,22 @@ fn each_exif_orientation_is_undone() {
             _ => w,
         };
         let far = (width - 5, height - 5);
-        assert_eq!([name(4, 4), name(far.0, 4), name(4, far.1), name(far.0, far.1)], corners, "{orientation}");
+        assert_eq!(
+            [name(4, 4), name(far.0, 4), name(4, far.1), name(far.0, far.1)],
+            corners,
+            "{orientation}"
+        );
     }
 }
 
 #[test]
 fn every_built_in_format_is_read() {
-    let image = RgbaImage::from_fn(40, 30, |x, _| if x < 20 { Rgba([255, 0, 0, 255]) } else { Rgba([0, 0, 255, 255]) });
+    let image =
+        RgbaImage::from_fn(
+            40,
+            30,
+            |x, _| if x < 20 { Rgba([255, 0, 0, 255]) } else { Rgba([0, 0, 255, 255]) },
+        );
     for format in [
         ImageFormat::Png,
         ImageFormat::Jpeg,
@@ -128,8 +137,11 @@ fn every_built_in_format_is_read() {
         let decoded = decode(&bytes).unwrap_or_else(|error| panic!("{format:?}: {error}"));
         assert_eq!(decoded.dimensions(), (40, 30), "{format:?}");
         let [left, right] = [decoded.get_pixel(5, 15).0, decoded.get_pixel(35, 15).0];
-        assert!(left[0] > 240 && left[2] < 20 && right[0] < 20 && right[2] > 240, "{format:?}: {left:?} {right:?}");
-        assert_eq!(inspect(&bytes, &LIMITS, Detail::Auto).unwrap().tokens, 80, "{format:?}");
+        assert!(
+            left[0] > 240 && left[2] < 20 && right[0] < 20 && right[2] > 240,
+            "{format:?}: {left:?} {right:?}"
+        );
+        assert_eq!(inspect(&bytes, &LIMITS, Detail::Auto).unwrap().tokens, 70, "{format:?}");
     }
 }
 
@@ -185,7 +197,7 @@ fn what_can_not_be_a_picture_says_why() {
         ("cut header", png(&RgbaImage::new(9, 9))[..20].to_vec(), "damaged or incomplete"),
     ];
     for (name, bytes, says) in cases {
-        let error = decode(&bytes).unwrap_err().to_string();
+        let error = decode(&bytes).err().unwrap_or_else(|| panic!("{name} was read")).to_string();
         assert!(error.contains(says), "{name}: {error}");
     }
 }

@@ -3,7 +3,10 @@
 //!
 //! `loquat dev forward --model DIR [--device D] [--quant none] --cases FILE.jsonl --out FILE.safetensors`
 //!     One case a line: `{"name": …, "ids": […]}` or `{"name": …, "messages": […]}`; optional `"greedy": N`,
-//!     `"split": [lengths of the pieces in which the prompt is read]`, `"hidden": true`, `"detail": "high"`.
+//!     `"split": [lengths of the pieces in which the prompt is read]`, `"hidden": true`, `"detail": "high"`,
+//!     `"enable_thinking": false`,
+//!     `"mtp": D` to draft D tokens in each step of the greedy continuation; then also
+//!     `<name>.drafted [steps, D]` and `<name>.accepted [steps]` i64.
 //!     `"images": [paths]` are for the picture parts of the messages that name no file, in order; where there
 //!     are more of them, the last message begins with the rest. A part of type "video" names a GIF by "path".
 //!     Writes, per case,
@@ -12,7 +15,7 @@
 //!     last one is before the final norm). With pictures also `<name>.pixel_values [patches, values]` f32,
 //!     `<name>.image_grid_thw [pictures, 3]` i64 (clips among the pictures, in their order) and
 //!     `<name>.position_ids [3, L]` i64. A case that fails is named on standard error; the others are written,
-//!     and the exit code is 3. MTP and quantisation are not there yet and say so.
+//!     and the exit code is 3. Quantisation is not there yet and says so.
 //!
 //! `loquat dev render --model DIR`
 //!     JSONL on standard input, `{"messages": …, "tools": …, "add_generation_prompt": …, …}`, to JSONL
@@ -35,11 +38,13 @@ use crate::batch::input::reads_from;
 use crate::batch::{Outcome, tell};
 use crate::chat::openai::messages_from_json;
 use crate::chat::{Detail, Message, Part, Picture, PictureSource};
+use crate::engine::cache::Cache;
 use crate::engine::generate::{Engine, EngineError, LoadOptions, PREFILL_CHUNK, Prompt, read};
+use crate::engine::model::{Model, Tokens};
 use crate::engine::prompt::{ChatTemplate, RenderInput};
 use crate::engine::sampler::{Sampler, SamplingParams};
 use crate::engine::tokenizer::Tokenizer;
-use crate::msg::TurnOptions;
+use crate::msg::{MAX_DRAFTS, TurnOptions};
 
 /// `dev forward`.
 ///
@@ -88,15 +93,13 @@ struct Case {
     prompt: Prompt,
     split: Vec<usize>,
     greedy: usize,
+    mtp: Option<usize>,
     hidden: bool,
 }
 
 impl Case {
     fn from_json(line: &[u8], engine: &mut Engine, cases: &Path) -> Result<Self, String> {
         let json: Value = serde_json::from_slice(line).map_err(|error| format!("not valid JSON: {error}"))?;
-        if json.get("mtp").is_some_and(|value| !value.is_null()) {
-            return Err("\"mtp\" is not supported yet".into());
-        }
         let whole = |value: &Value| value.as_u64().and_then(|n| usize::try_from(n).ok());
         let name = json.get("name").and_then(Value::as_str).ok_or("it has no name")?;
         let prompt = match (json.get("ids"), json.get("messages")) {
@@ -109,7 +112,10 @@ impl Case {
             }
             (None, Some(messages)) => {
                 let messages = with_pictures(messages, &json, cases)?;
-                engine.prompt(&messages, &TurnOptions::default()).map_err(|error| error.to_string())?
+                // Off, as in the reference's cases.
+                let thinking = json.get("enable_thinking").and_then(Value::as_bool).unwrap_or(false);
+                let options = TurnOptions { thinking: Some(thinking), ..TurnOptions::default() };
+                engine.prompt(&messages, &options).map_err(|error| error.to_string())?
             }
             _ => return Err("it needs either ids or messages".into()),
         };
@@ -128,11 +134,21 @@ impl Case {
             }
         };
         let greedy = json.get("greedy").and_then(whole).unwrap_or(0);
+        let mtp = match json.get("mtp").filter(|depth| !depth.is_null()) {
+            None => None,
+            Some(_) if !engine.model().can_draft() => return Err("the model has no MTP head".into()),
+            Some(depth) => Some(
+                whole(depth)
+                    .filter(|depth| (1..=MAX_DRAFTS).contains(depth))
+                    .ok_or_else(|| format!("mtp is {depth}, expected 1 to {MAX_DRAFTS}"))?,
+            ),
+        };
         Ok(Self {
             name: name.to_owned(),
             prompt,
             split,
             greedy,
+            mtp,
             hidden: json.get("hidden").and_then(Value::as_bool).unwrap_or(false),
         })
     }
@@ -147,7 +163,10 @@ impl Case {
         let features = features.expect("nobody cancels it");
         let model = engine.model();
         let (width, vocab_size) = (model.config.hidden_size, model.config.vocab_size);
-        let mut cache = model.new_cache();
+        let mut cache = match self.mtp {
+            None => model.new_cache(),
+            Some(_) => model.new_drafting_cache(),
+        };
         let ids = &self.prompt.ids;
         let mut logits = Vec::with_capacity(ids.len() * vocab_size);
         let mut hidden: Vec<Vec<f32>> = Vec::new();
@@ -156,6 +175,7 @@ impl Case {
             let mut taps = Vec::new();
             let piece = self.prompt.tokens(start..start + length, &features);
             let rows = model.forward_tokens(piece, &mut cache, self.hidden.then_some(&mut taps));
+            model.catch_up(&mut cache);
             logits.extend(read(model.logits(rows))?);
             hidden.resize_with(taps.len(), Vec::new);
             for (all, tap) in hidden.iter_mut().zip(taps) {
@@ -164,17 +184,12 @@ impl Case {
             start += length;
         }
 
-        let mut sampler = Sampler::new(SamplingParams::GREEDY, 0);
-        let n_valid = engine.tokenizer().vocab_size();
-        let mut greedy = Vec::with_capacity(self.greedy);
-        let mut last = logits[logits.len() - vocab_size..].to_vec();
-        while greedy.len() < self.greedy {
-            let id = sampler.sample(&last, n_valid)?;
-            greedy.push(id);
-            if greedy.len() < self.greedy {
-                last = read(model.logits(model.forward(&[id], &mut cache, None)))?;
-            }
-        }
+        let last = logits[logits.len() - vocab_size..].to_vec();
+        let greedy = Greedy { model, n_valid: engine.tokenizer().vocab_size(), wanted: self.greedy };
+        let Drafted { ids: greedy, drafted, accepted } = match self.mtp {
+            None => greedy.one_by_one(last, &mut cache)?,
+            Some(depth) => greedy.drafted(last, depth, &mut cache)?,
+        };
 
         let mut put = |what: &str, array| tensors.insert(format!("{}.{what}", self.name), array);
         put("input_ids", Array::ids(ids));
@@ -184,6 +199,10 @@ impl Case {
         }
         if self.greedy > 0 {
             put("greedy", Array::ids(&greedy));
+        }
+        if let Some(depth) = self.mtp {
+            put("drafted", Array::integers(drafted, vec![accepted.len(), depth]));
+            put("accepted", Array::integers(accepted.clone(), vec![accepted.len()]));
         }
         if let Some(eyes) = engine.eyes().filter(|_| !self.prompt.looked.is_empty()) {
             let layout = &eyes.encoder.layout;
@@ -200,6 +219,71 @@ impl Case {
             put("position_ids", Array::integers(positions, vec![3, ids.len()]));
         }
         Ok(())
+    }
+}
+
+/// Greedy continuation of a prompt that is in a cache.
+struct Greedy<'a> {
+    model: &'a Model,
+    n_valid: usize,
+    wanted: usize,
+}
+
+/// Tokens, and what was drafted and accepted on the way to them.
+#[derive(Default)]
+struct Drafted {
+    ids: Vec<u32>,
+    /// `[rounds, depth]`, flat.
+    drafted: Vec<i64>,
+    accepted: Vec<i64>,
+}
+
+impl Greedy<'_> {
+    fn choose(&self, logits: &[f32]) -> Result<u32, EngineError> {
+        Ok(Sampler::new(SamplingParams::GREEDY, 0).sample(logits, self.n_valid)?)
+    }
+
+    fn one_by_one(&self, mut last: Vec<f32>, cache: &mut Cache) -> Result<Drafted, EngineError> {
+        let mut out = Drafted::default();
+        while out.ids.len() < self.wanted {
+            let id = self.choose(&last)?;
+            out.ids.push(id);
+            if out.ids.len() < self.wanted {
+                last = read(self.model.logits(self.model.forward(&[id], cache, None)))?;
+            }
+        }
+        Ok(out)
+    }
+
+    fn drafted(&self, last: Vec<f32>, depth: usize, cache: &mut Cache) -> Result<Drafted, EngineError> {
+        let mut out = Drafted::default();
+        if self.wanted == 0 {
+            return Ok(out);
+        }
+        let mut next = self.choose(&last)?;
+        out.ids.push(next);
+        while out.ids.len() < self.wanted {
+            let choose = |logits| Ok::<_, EngineError>(Some(self.choose(&read(logits)?)?));
+            let drafts = self.model.draft(next, depth, cache, choose)?;
+            let ids = [vec![next], drafts.clone()].concat();
+            let tokens = Tokens { is_draft: true, ..Tokens::text(&ids, cache.next_position()) };
+            let logits = read(self.model.logits(self.model.forward_tokens(tokens, cache, None)))?;
+            let mut accepted = 0;
+            for (i, row) in logits.chunks_exact(self.model.config.vocab_size).enumerate() {
+                next = self.choose(row)?;
+                if out.ids.len() < self.wanted {
+                    out.ids.push(next);
+                }
+                if drafts.get(i) != Some(&next) {
+                    break;
+                }
+                accepted += 1;
+            }
+            cache.keep(1 + accepted, ids.len());
+            out.drafted.extend(drafts.into_iter().map(i64::from));
+            out.accepted.push(accepted as i64);
+        }
+        Ok(out)
     }
 }
 

@@ -53,7 +53,11 @@ impl Outcome {
 
     /// For a failure that ends the whole command.
     fn of_error(error: &TurnError) -> Self {
-        match error.code {
+        Self::of_code(error.code)
+    }
+
+    pub fn of_code(code: ErrorCode) -> Self {
+        match code {
             ErrorCode::ModelMissing => Self::NoModel,
             ErrorCode::Engine => Self::EngineFailed,
             ErrorCode::BadRecord

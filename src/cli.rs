@@ -37,6 +37,8 @@ pub enum CliCommand {
     Run(RunArgs),
     /// Answer many prompts: one per line or JSONL in, text or JSONL out.
     Batch(BatchArgs),
+    /// Measure this machine with this model: reading, writing, drafting, looking at pictures.
+    Bench(BenchArgs),
     /// Conformance commands, documented in `src/dev.rs`.
     #[command(hide = true, subcommand)]
     Dev(DevCommand),
@@ -189,6 +191,22 @@ pub struct BatchArgs {
     /// Stop after this many records
     #[arg(long, value_name = "COUNT")]
     pub limit: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// Tokens of the prompt that is read, and behind which tokens are written
+    #[arg(long, value_name = "TOKENS", default_value_t = 256)]
+    pub prompt: usize,
+    /// How often each step is measured
+    #[arg(long, value_name = "COUNT", default_value_t = 12, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    pub repeat: usize,
+    /// Also look at a square picture of this side, in pixels; may be given more than once
+    #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..=16384))]
+    pub picture: Vec<u32>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -49,6 +49,7 @@ pub mod engine;
 pub mod session;
 
 pub mod batch;
+pub mod bench;
 pub mod tui;
 
 pub mod cli;

@@ -7,11 +7,11 @@ use clap::Parser;
 use color_eyre::eyre::WrapErr;
 
 use loquat::batch::{self, Outcome, run, tell};
-use loquat::cli::{BatchArgs, Cli, CliCommand, DevCommand, RunArgs};
+use loquat::cli::{BatchArgs, BenchArgs, Cli, CliCommand, DevCommand, RunArgs};
 use loquat::engine::prompt::child;
 use loquat::session::{self, Session};
 use loquat::settings::{Settings, SettingsError};
-use loquat::{dev, tui};
+use loquat::{bench, dev, tui};
 
 fn main() -> ExitCode {
     // First of all, before anything is set up: a child that renders a template needs nothing else.
@@ -60,6 +60,7 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
         Some(CliCommand::Batch(args)) => {
             with_session(&settings, async |session| batch(session, &settings, &args).await)
         }
+        Some(CliCommand::Bench(args)) => Ok(run_bench(&settings, &args).exit_code()),
         Some(CliCommand::Run(args)) => one_shot(&settings, args),
         None if !interactive => one_shot(&settings, RunArgs::default()),
         Some(CliCommand::Chat) if !interactive => {
@@ -132,4 +133,14 @@ fn run_dev(settings: &Settings, command: DevCommand) -> Outcome {
         tell(&why);
         outcome
     })
+}
+
+fn run_bench(settings: &Settings, args: &BenchArgs) -> Outcome {
+    match bench::bench(&settings.load, args) {
+        Ok(()) => Outcome::Done,
+        Err(error) => {
+            tell(&error.to_string());
+            Outcome::of_code(error.code())
+        }
+    }
 }

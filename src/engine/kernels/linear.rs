@@ -49,27 +49,20 @@ pub fn linear(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, colum
 
 fn dot_products(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, columns: usize, y: &mut [f32]) {
     let row_bytes = columns * format.bytes();
-    let (dot_group, dot_one) = (simd::dot::<GROUP>(format), simd::dot::<1>(format));
-    let (groups, rest) = x.split_at(x.len() / (GROUP * columns) * (GROUP * columns));
-    let n_grouped = groups.len() / columns;
+    let groups = groups(x.len() / columns);
+    let dots = Dots::new(format);
     let out = Scattered(y.as_mut_ptr());
     let task = |task: usize| {
         for row in task * DOT_ROWS..rows.min((task + 1) * DOT_ROWS) {
             let w = &weight[row * row_bytes..(row + 1) * row_bytes];
-            let put = |token: usize, value: f32| {
-                // SAFETY: `token < t` and `row < rows`, so the index is below `t * rows`, the length of `y`;
-                // each (token, row) is written by one task only.
-                unsafe { *out.at(token * rows + row) = value };
-            };
-            for (i, group) in groups.chunks_exact(GROUP * columns).enumerate() {
-                let vectors = std::array::from_fn(|j| &group[j * columns..(j + 1) * columns]);
-                for (j, value) in dot_group(w, vectors).into_iter().enumerate() {
-                    put(i * GROUP + j, value);
+            for (first, n) in groups.iter().copied() {
+                let mut sums = [0.0; GROUP];
+                dots.products(w, &x[first * columns..(first + n) * columns], columns, &mut sums[..n]);
+                for (i, sum) in sums[..n].iter().enumerate() {
+                    // SAFETY: the token is below `t` and `row < rows`, so the index is below `t * rows`, the
+                    // length of `y`; each (token, row) is written by one task only.
+                    unsafe { *out.at((first + i) * rows + row) = *sum };
                 }
-            }
-            for (i, token) in rest.chunks_exact(columns).enumerate() {
-                let [value] = dot_one(w, [token]);
-                put(n_grouped + i, value);
             }
         }
     };
@@ -79,6 +72,46 @@ fn dot_products(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, col
         (0..n_tasks).for_each(task);
     } else {
         (0..n_tasks).into_par_iter().for_each(task);
+    }
+}
+
+/// First token and size of groups of at most [`GROUP`], as even as they can be: every group widens the weights
+/// anew, so five tokens are better three and two than four and one.
+fn groups(t: usize) -> Vec<(usize, usize)> {
+    let n = t.div_ceil(GROUP);
+    let start = |i: usize| i * t / n;
+    (0..n).map(|i| (start(i), start(i + 1) - start(i))).collect()
+}
+
+/// Dot products of a row with up to [`GROUP`] tokens at once.
+struct Dots {
+    one: simd::Dot<1>,
+    two: simd::Dot<2>,
+    three: simd::Dot<3>,
+    four: simd::Dot<4>,
+}
+
+impl Dots {
+    fn new(format: WeightFormat) -> Self {
+        Self {
+            one: simd::dot(format),
+            two: simd::dot(format),
+            three: simd::dot(format),
+            four: simd::dot(format),
+        }
+    }
+
+    fn products(&self, w: &[u8], x: &[f32], columns: usize, sums: &mut [f32]) {
+        fn vectors<const N: usize>(x: &[f32], columns: usize) -> [&[f32]; N] {
+            std::array::from_fn(|i| &x[i * columns..(i + 1) * columns])
+        }
+        match sums.len() {
+            1 => sums.copy_from_slice(&(self.one)(w, vectors(x, columns))),
+            2 => sums.copy_from_slice(&(self.two)(w, vectors(x, columns))),
+            3 => sums.copy_from_slice(&(self.three)(w, vectors(x, columns))),
+            4 => sums.copy_from_slice(&(self.four)(w, vectors(x, columns))),
+            n => unreachable!("a group has {n} tokens"),
+        }
     }
 }
 

@@ -1,0 +1,171 @@
+//! `loquat bench`: what this machine does with this model. Medians, with the spread, of repeated steps that take
+//! turns, so that a busy neighbour disturbs all of them alike.
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+
+use crate::cli::BenchArgs;
+use crate::engine::cache::Cache;
+use crate::engine::generate::{Engine, EngineError, LoadOptions, PREFILL_CHUNK, read};
+use crate::engine::model::{Model, Tokens};
+use crate::engine::vision::preprocess::Pixels;
+use crate::msg::MAX_DRAFTS;
+
+/// One line of the result.
+struct Row {
+    name: String,
+    /// Of what `times` measure: tokens of a prompt, of a step, of a picture.
+    tokens: usize,
+    times: Vec<Duration>,
+}
+
+impl Row {
+    fn new(name: impl Into<String>, tokens: usize) -> Self {
+        Self { name: name.into(), tokens, times: Vec::new() }
+    }
+
+    /// Least, median and most, in seconds.
+    fn spread(&self) -> [f64; 3] {
+        let mut seconds: Vec<f64> = self.times.iter().map(Duration::as_secs_f64).collect();
+        seconds.sort_by(f64::total_cmp);
+        [seconds[0], seconds[seconds.len() / 2], seconds[seconds.len() - 1]]
+    }
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// If the model can't be loaded or the device fails; a closed output is an end.
+pub fn bench(load: &LoadOptions, args: &BenchArgs) -> Result<(), EngineError> {
+    let mut engine = Engine::load(load)?;
+    let mut rows = vec![prefill(&engine, args)?];
+    let steps = steps(&engine, args)?;
+    let plain = steps[0].spread()[1];
+    rows.extend(steps);
+    for side in &args.picture {
+        rows.extend(picture(&mut engine, *side, args)?);
+    }
+    let text = match args.json {
+        true => format!("{}\n", to_json(&engine, &rows, plain)),
+        false => to_text(&engine, &rows, plain),
+    };
+    let _ = io::stdout().write_all(text.as_bytes());
+    Ok(())
+}
+
+/// Token ids of no meaning: speed doesn't depend on them.
+fn ids(model: &Model, n: usize) -> Vec<u32> {
+    (0..n as u32).map(|i| i.wrapping_mul(2_654_435_761) % model.config.vocab_size as u32).collect()
+}
+
+fn read_prompt(model: &Model, ids: &[u32], cache: &mut Cache) -> Result<(), EngineError> {
+    for chunk in ids.chunks(PREFILL_CHUNK) {
+        let hidden = model.forward(chunk, cache, None);
+        model.catch_up(cache);
+        read(hidden.narrow(0, chunk.len() - 1, 1))?;
+    }
+    Ok(())
+}
+
+fn prefill(engine: &Engine, args: &BenchArgs) -> Result<Row, EngineError> {
+    let model = engine.model();
+    let prompt = ids(model, args.prompt);
+    let mut row = Row::new("read a prompt", prompt.len());
+    let mut cache = model.new_cache();
+    // A prompt is long enough to be measured fewer times than a step.
+    for _ in 0..args.repeat.div_ceil(4) {
+        cache.reset();
+        let started = Instant::now();
+        read_prompt(model, &prompt, &mut cache)?;
+        row.times.push(started.elapsed());
+    }
+    Ok(row)
+}
+
+/// Steps over one token, and over a token with drafts behind it; making a draft.
+fn steps(engine: &Engine, args: &BenchArgs) -> Result<Vec<Row>, EngineError> {
+    let model = engine.model();
+    let mut cache = model.new_drafting_cache();
+    read_prompt(model, &ids(model, args.prompt), &mut cache)?;
+    let mut rows = vec![Row::new("write a token", 1)];
+    rows.extend((1..=MAX_DRAFTS).map(|n| Row::new(format!("judge {n} drafts"), n + 1)));
+    let mut draft = Row::new("make a draft", 1);
+    let tokens = ids(model, MAX_DRAFTS + 1);
+    for _ in 0..args.repeat {
+        for row in &mut rows {
+            let ids = &tokens[..row.tokens];
+            let started = Instant::now();
+            let tokens = Tokens { is_draft: true, ..Tokens::text(ids, cache.next_position()) };
+            read(model.logits(model.forward_tokens(tokens, &mut cache, None)))?;
+            row.times.push(started.elapsed());
+            cache.keep(0, ids.len());
+        }
+        if model.can_draft() {
+            // A token that stays, so that the head has a state to start from.
+            model.forward(&tokens[..1], &mut cache, None);
+            model.catch_up(&mut cache);
+            let started = Instant::now();
+            model.draft(tokens[1], 1, &mut cache, |logits| {
+                read(logits)?;
+                Ok::<_, EngineError>(None)
+            })?;
+            draft.times.push(started.elapsed());
+        }
+    }
+    if model.can_draft() {
+        rows.push(draft);
+    }
+    Ok(rows)
+}
+
+/// Encoding a square picture at full size.
+fn picture(engine: &mut Engine, side: u32, args: &BenchArgs) -> Result<Option<Row>, EngineError> {
+    let Some(eyes) = engine.eyes() else { return Ok(None) };
+    let side = side.next_multiple_of(eyes.processor.image.factor);
+    let image = image::RgbImage::from_fn(side, side, |x, y| image::Rgb([x as u8, y as u8, (x ^ y) as u8]));
+    let pixels = Pixels { frames: vec![image] };
+    let tokens = (side / eyes.processor.image.factor).pow(2) as usize;
+    let mut row = Row::new(format!("look at {side}x{side}"), tokens);
+    for _ in 0..args.repeat.div_ceil(4) {
+        let started = Instant::now();
+        let features = eyes.encoder.encode(&pixels, &mut || std::ops::ControlFlow::Continue(()), None);
+        read(features.expect("nobody stops it"))?;
+        row.times.push(started.elapsed());
+    }
+    Ok(Some(row))
+}
+
+fn to_text(engine: &Engine, rows: &[Row], plain: f64) -> String {
+    let info = engine.info();
+    let mut text = format!("{} on {}\n", crate::sanitize::clean(&info.name), info.device);
+    text += &format!("{:<18} {:>9} {:>9} {:>9} {:>9}  {:>6}\n", "", "median ms", "least", "most", "tok/s", "steps");
+    for row in rows {
+        let [least, median, most] = row.spread();
+        text += &format!(
+            "{:<18} {:>9.1} {:>9.1} {:>9.1} {:>9.1}  {:>6.2}\n",
+            row.name,
+            median * 1e3,
+            least * 1e3,
+            most * 1e3,
+            row.tokens as f64 / median,
+            median / plain
+        );
+    }
+    text
+}
+
+fn to_json(engine: &Engine, rows: &[Row], plain: f64) -> Value {
+    let row = |row: &Row| {
+        let [least, median, most] = row.spread();
+        json!({"name": row.name, "tokens": row.tokens, "median_s": median, "least_s": least, "most_s": most,
+               "steps": median / plain})
+    };
+    let mut object = Map::new();
+    object.insert("model".into(), engine.info().name.clone().into());
+    object.insert("device".into(), engine.info().device.clone().into());
+    object.insert("load_s".into(), engine.info().load_time.as_secs_f64().into());
+    object.insert("rows".into(), rows.iter().map(row).collect());
+    Value::Object(object)
+}

@@ -140,7 +140,10 @@ fn picture(engine: &mut Engine, side: u32, args: &BenchArgs) -> Result<Option<Ro
 fn to_text(engine: &Engine, rows: &[Row], plain: f64) -> String {
     let info = engine.info();
     let mut text = format!("{} on {}\n", crate::sanitize::clean(&info.name), info.device);
-    text += &format!("{:<18} {:>9} {:>9} {:>9} {:>9}  {:>6}\n", "", "median ms", "least", "most", "tok/s", "steps");
+    text += &format!(
+        "{:<18} {:>9} {:>9} {:>9} {:>9}  {:>6}\n",
+        "", "median ms", "least", "most", "tok/s", "steps"
+    );
     for row in rows {
         let [least, median, most] = row.spread();
         text += &format!(

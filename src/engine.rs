@@ -1,5 +1,6 @@
 //! The engine: model folder in, token stream out. Synchronous; knows nothing of tokio or terminals.
 
+pub mod built_in;
 pub mod cache;
 pub mod checkpoints;
 pub mod config;

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use self::vision::VisionConfig;
+use super::built_in;
 use super::model_file::{self, ModelFileError};
 
 /// Largest `config.json` that is read; real ones have a few KiB.
@@ -94,6 +95,7 @@ impl ModelConfig {
     /// Each variant of [`ConfigError`] names the file and what is wrong in it.
     pub fn open(dir: &Path) -> Result<Self, ConfigError> {
         match fs::metadata(dir) {
+            Err(_) if built_in::is_built_in(dir) => {}
             Err(_) => return Err(ConfigError::NoFolder(dir.to_owned())),
             Ok(meta) if !meta.is_dir() => return Err(ConfigError::NotAFolder(dir.to_owned())),
             Ok(_) => {}

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::Tensor;
 
+use super::built_in;
 use super::cache::{Cache, TokenKey};
 use super::checkpoints::Checkpoints;
 use super::config::{ConfigError, ModelConfig};
@@ -518,6 +519,9 @@ fn common_prefix<T: PartialEq>(a: &[T], b: &[T]) -> usize {
 
 /// A repository's name rather than the hash of its snapshot folder.
 fn display_name(dir: &Path) -> String {
+    if built_in::is_built_in(dir) {
+        return built_in::NAME.into();
+    }
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     let repository = dir.ancestors().find_map(|part| {
         let name = part.file_name()?.to_str()?.strip_prefix("models--")?;

@@ -7,6 +7,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use super::built_in;
+
 #[derive(Debug, thiserror::Error)]
 pub enum ModelFileError {
     #[error("{path} is missing; the download may be incomplete, or this is not a model folder")]
@@ -32,6 +34,11 @@ pub fn read_text(path: &Path, limit_bytes: u64) -> Result<String, ModelFileError
         io::ErrorKind::NotFound => ModelFileError::Missing { path: path.to_owned() },
         _ => ModelFileError::Read { path: path.to_owned(), reason },
     };
+    if built_in::is_built_in(path) {
+        let bytes = built_in::file(path).ok_or_else(|| ModelFileError::Missing { path: path.to_owned() })?;
+        return String::from_utf8(bytes.to_vec())
+            .map_err(|_| ModelFileError::NotText { path: path.to_owned() });
+    }
     // Before it is opened: opening a pipe would wait for somebody to write into it.
     if !std::fs::metadata(path).map_err(failed)?.is_file() {
         return Err(ModelFileError::NotAFile { path: path.to_owned() });

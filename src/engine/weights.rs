@@ -14,6 +14,7 @@ use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
+use super::built_in;
 use super::config::{ConfigError, read_json};
 
 /// Largest safetensors header; the largest known (64,196 tensors) has about 8 MiB.
@@ -144,7 +145,10 @@ impl Checkpoint {
     }
 
     fn add_shard(&mut self, path: &Path) -> Result<(), WeightsError> {
-        let map = bytes::Bytes::from_owner(map_file(path)?);
+        let map = match built_in::file(path) {
+            Some(bytes) => bytes::Bytes::from_static(bytes),
+            None => bytes::Bytes::from_owner(map_file(path)?),
+        };
         let damaged = |why: String| WeightsError::Damaged { path: path.to_owned(), why };
         let header_bytes = match map.get(..8) {
             None => return Err(damaged(format!("it has only {} bytes", map.len()))),
@@ -271,7 +275,7 @@ fn shard_paths(dir: &Path) -> Result<Vec<PathBuf>, WeightsError> {
         return indexed_shards(dir, &index, &json);
     }
     let single = dir.join("model.safetensors");
-    if single.exists() {
+    if single.exists() || built_in::is_built_in(&single) {
         return Ok(vec![single]);
     }
     // Released repositories with one shard name it model.safetensors-00001-of-00001.safetensors.

@@ -175,8 +175,9 @@ impl Batch<'_> {
                 Some(InputForm::Lines) | None => OutputForm::Text,
             });
             let (id, answer) = match item.record {
-                Ok(record) => {
+                Ok(mut record) => {
                     self.n_read += 1;
+                    record.set_detail(self.settings.detail);
                     let answer = self.answer(client, index, &record).await?;
                     (record.id, answer)
                 }

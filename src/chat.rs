@@ -3,6 +3,7 @@
 pub mod message;
 pub mod openai;
 pub mod picture;
+pub mod reference;
 pub mod splitter;
 
 pub use message::{Channel, Message, Part, Role};

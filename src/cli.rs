@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::chat::Detail;
 use crate::engine::device::DeviceChoice;
 use crate::msg::Mtp;
+use crate::tui::Images;
 
 /// A terminal assistant that runs Qwen3.5-family models on your own machine.
 ///
@@ -16,6 +18,7 @@ use crate::msg::Mtp;
 #[command(after_help = "Examples:
   loquat --model DIR                       chat with the model in DIR
   git diff | loquat run --model DIR 'Write a commit message'
+  loquat run --model DIR -i chart.png 'The data as CSV'
   printf 'Capital of France?\\nCapital of Peru?\\n' | loquat batch --model DIR
 
 Exit codes: 0 done; 1 internal error; 2 wrong usage or input; 3 some records of a batch failed;
@@ -27,6 +30,8 @@ pub struct Cli {
     pub model: ModelArgs,
     #[command(flatten)]
     pub turn: TurnArgs,
+    #[command(flatten)]
+    pub screen: ScreenArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -71,6 +76,9 @@ pub struct TurnArgs {
     /// Longest answer, thinking included
     #[arg(long, global = true, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_tokens: Option<u32>,
+    /// How much of each picture the model sees: low, auto, high or a number of pixels [default: auto]
+    #[arg(long, global = true, value_name = "DETAIL")]
+    pub detail: Option<Detail>,
     /// How many tokens the model's draft head guesses ahead: off, auto or a number up to 8 [default: auto]
     #[arg(long, global = true, value_name = "off|auto|N")]
     pub mtp: Option<Mtp>,
@@ -154,10 +162,24 @@ pub enum Switch {
     Off,
 }
 
+/// What a chat looks like.
+#[derive(Debug, Default, Args)]
+pub struct ScreenArgs {
+    /// How a chat shows pictures: auto, kitty, sixel, iterm2, blocks or off [default: auto] [env: LOQUAT_IMAGES]
+    #[arg(long, global = true, value_name = "HOW")]
+    pub images: Option<Images>,
+}
+
 #[derive(Debug, Default, Args)]
 pub struct RunArgs {
     /// The prompt; text on standard input comes before it, with a blank line between
     pub prompt: Option<String>,
+    /// Picture that the prompt is about; may be given several times. `-` is a picture on standard input
+    #[arg(long = "image", short = 'i', value_name = "FILE")]
+    pub pictures: Vec<PathBuf>,
+    /// GIF as a moving picture; may be given several times
+    #[arg(long = "clip", value_name = "FILE")]
+    pub clips: Vec<PathBuf>,
     /// Print one JSON object, as a batch does, in place of text
     #[arg(long)]
     pub json: bool,

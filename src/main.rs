@@ -71,11 +71,38 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
             tell("this terminal can't show a chat (TERM is dumb or empty); use `loquat run PROMPT`");
             Ok(Outcome::Usage.exit_code())
         }
-        None | Some(CliCommand::Chat) => {
-            let tui_settings =
-                tui::TuiSettings { defaults: settings.turn.clone(), system: settings.system.clone() };
-            with_session(&settings, async |session| Ok(tui::run(session, tui_settings).await?.code()))
+        None | Some(CliCommand::Chat) => chat(&settings, cli.screen.images),
+    }
+}
+
+fn chat(settings: &Settings, images: Option<tui::Images>) -> color_eyre::Result<u8> {
+    let images = match tui_images(images) {
+        Ok(images) => images,
+        Err(why) => {
+            tell(&why);
+            return Ok(Outcome::Usage.exit_code());
         }
+    };
+    let tui_settings = tui::TuiSettings {
+        defaults: settings.turn.clone(),
+        system: settings.system.clone(),
+        detail: settings.detail,
+        images,
+        folder: std::env::current_dir().unwrap_or_default(),
+        home: std::env::home_dir(),
+    };
+    with_session(settings, async |session| Ok(tui::run(session, tui_settings).await?.code()))
+}
+
+/// The flag comes before the environment variable.
+fn tui_images(flag: Option<tui::Images>) -> Result<tui::Images, String> {
+    const NAME: &str = "LOQUAT_IMAGES";
+    match (flag, std::env::var(NAME)) {
+        (Some(images), _) => Ok(images),
+        (None, Ok(value)) if !value.is_empty() => {
+            value.parse().map_err(|why| format!("the environment variable {NAME} is {value:?}: {why}"))
+        }
+        (None, _) => Ok(tui::Images::Auto),
     }
 }
 
@@ -84,10 +111,10 @@ fn is_dumb_terminal() -> bool {
     std::env::var_os("TERM").is_some_and(|term| term == "dumb" || term.is_empty())
 }
 
-fn one_shot(settings: &Settings, mut args: RunArgs) -> color_eyre::Result<u8> {
-    match run::read_prompt(args.prompt.take()) {
-        Ok(prompt) => with_session(settings, async |session| {
-            run::run(session, settings, &args, &prompt)
+fn one_shot(settings: &Settings, args: RunArgs) -> color_eyre::Result<u8> {
+    match run::read_question(&args, settings.detail) {
+        Ok(question) => with_session(settings, async |session| {
+            run::run(session, settings, &args, question)
                 .await
                 .map(Outcome::exit_code)
                 .wrap_err("cannot write the answer")

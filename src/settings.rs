@@ -4,6 +4,7 @@ use std::env;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::chat::Detail;
 use crate::cli::{ModelArgs, Switch, TurnArgs};
 use crate::engine::device::DeviceChoice;
 use crate::engine::generate::LoadOptions;
@@ -15,6 +16,8 @@ pub struct Settings {
     pub load: LoadOptions,
     pub turn: TurnOptions,
     pub system: Option<String>,
+    /// For pictures that don't say otherwise.
+    pub detail: Detail,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +72,7 @@ impl Settings {
                 mtp: turn.mtp,
             },
             system: turn.system.filter(|system| !system.trim().is_empty()),
+            detail: turn.detail.unwrap_or_default(),
         })
     }
 }

@@ -5,7 +5,9 @@
 //! neighbours `terminal` and `input` touch the clock, the terminal and the channels.
 //! Knows nothing of the engine: it talks to the session manager through [`Session`].
 
+mod attach;
 mod commands;
+mod completion;
 mod composer;
 mod effect;
 mod history;
@@ -13,12 +15,15 @@ mod input;
 mod keymap;
 mod layout;
 mod msg;
+mod picker;
+mod pictures;
 mod state;
 mod terminal;
 mod theme;
 mod transcript;
 mod update;
 mod view;
+mod work;
 mod wrap;
 
 #[cfg(test)]
@@ -26,6 +31,7 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::io;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -33,13 +39,16 @@ use tokio::sync::mpsc;
 use crate::msg::Command;
 use crate::session::Session;
 
-use effect::Effect;
+use effect::{Effect, Work};
 use input::{Input, Inputs};
-use msg::Msg;
+use msg::{Done, Msg};
+use pictures::graphics::{self, Answer, Environment, Graphics};
+use pictures::preview::Preview;
 use state::State;
 use terminal::Screen;
 use theme::Theme;
 
+pub use pictures::graphics::Images;
 pub use state::TuiSettings;
 
 /// Why the interface ended.
@@ -66,8 +75,11 @@ const MIN_FRAME: Duration = Duration::from_millis(33);
 /// Messages taken in before a drawing; more than any burst, but not endless.
 const MAX_BATCH: usize = 4096;
 
-/// How long the first drawing waits for the terminal to say what its keyboard can.
-const KEYBOARD_ANSWER: Duration = Duration::from_millis(100);
+/// How long the first drawing waits for the terminal to say what it can.
+const TERMINAL_ANSWER: Duration = Duration::from_millis(100);
+
+/// Results that wait for the loop; when it is full, the threads that have more wait.
+const DONE_CAPACITY: usize = 16;
 
 /// Runs the interface until the person quits or a signal comes. Dropping the session on return ends it.
 ///
@@ -75,22 +87,33 @@ const KEYBOARD_ANSWER: Duration = Duration::from_millis(100);
 /// When the terminal can't be taken over or written.
 pub async fn run(session: Session, settings: TuiSettings) -> io::Result<Exit> {
     let screen = Screen::enter()?;
-    let mut inputs = Inputs::start()?;
+    let (images, environment) = (settings.images, Environment::read());
+    let mut inputs = Inputs::start(graphics::question(images, environment))?;
     let (width, height) = screen.size()?;
     // The reader asks its question now; drawing at the same time could cut the question in two.
-    let first_input = tokio::time::timeout(KEYBOARD_ANSWER, inputs.next()).await.ok();
+    let first_input = tokio::time::timeout(TERMINAL_ANSWER, inputs.next()).await.ok();
+    let (done_sender, done) = mpsc::channel(DONE_CAPACITY);
+    let folder = settings.folder.clone();
+    let mut state = State::new(settings, width, height);
+    state.graphics = Graphics::unasked(images, environment);
     let mut interface = Interface {
         screen,
         session,
         theme: Theme::new(colours_wanted()),
-        state: State::new(settings, width, height),
+        state,
+        images,
+        environment,
+        folder,
+        done_sender,
+        done,
+        pixels_drawn: Vec::new(),
         started: Instant::now(),
         outbox: VecDeque::new(),
         session_is_open: true,
     };
     match interface.run(&mut inputs, first_input).await {
         // When the terminal goes away, drawing fails before the signal is here.
-        Err(error) => match tokio::time::timeout(KEYBOARD_ANSWER, inputs.next()).await {
+        Err(error) => match tokio::time::timeout(TERMINAL_ANSWER, inputs.next()).await {
             Ok(input) => interface.ending(&input).ok_or(error),
             Err(_) => Err(error),
         },
@@ -108,6 +131,15 @@ struct Interface {
     session: Session,
     theme: Theme,
     state: State,
+    images: Images,
+    environment: Environment,
+    /// Where relative paths begin.
+    folder: PathBuf,
+    done_sender: mpsc::Sender<Done>,
+    /// Results of work done beside the loop.
+    done: mpsc::Receiver<Done>,
+    /// Where pictures were drawn that the screen's cells know nothing of.
+    pixels_drawn: Vec<(i32, Preview)>,
     started: Instant,
     /// Commands that the session manager has had no room for yet.
     outbox: VecDeque<Command>,
@@ -127,10 +159,11 @@ impl Interface {
                     return Ok(exit);
                 }
                 match input {
-                    Input::KeyboardCanBeEnhanced(can) => {
-                        if can {
+                    Input::Terminal(answer) => {
+                        if answer.keyboard {
                             self.screen.enhance_keyboard()?;
                         }
+                        messages.push(Msg::Graphics(self.graphics(answer)));
                         // Only now does the reader hear of new sizes; one that came before it was lost.
                         let (width, height) = self.screen.size()?;
                         messages.push(Msg::Resize { width, height });
@@ -147,6 +180,9 @@ impl Interface {
                     Err(mpsc::error::TryRecvError::Empty) => break,
                     Err(mpsc::error::TryRecvError::Disconnected) => messages.push(self.close_session()),
                 }
+            }
+            while let Ok(done) = self.done.try_recv() {
+                messages.push(Msg::Done(done));
             }
             if let Some(exit) = self.apply(std::mem::take(&mut messages))? {
                 return Ok(exit);
@@ -168,6 +204,7 @@ impl Interface {
                     // A closed channel is found again by the next `try_recv`.
                     messages.extend(event.map(Msg::Session));
                 }
+                Some(done) = self.done.recv() => messages.push(Msg::Done(done)),
                 permit = self.session.commands.reserve(), if !self.outbox.is_empty() => match permit {
                     Ok(permit) => if let Some(command) = self.outbox.pop_front() { permit.send(command) },
                     Err(_) => self.outbox.clear(),
@@ -225,18 +262,54 @@ impl Interface {
                 self.screen.suspend()?;
             }
             Effect::CaptureMouse(on) => self.screen.capture_mouse(on)?,
+            Effect::Work(work) => self.start(work),
             Effect::Quit => return Ok(true),
         }
         Ok(false)
+    }
+
+    /// Starts work on a thread of its own. The loop's end doesn't wait for it.
+    fn start(&self, work: Work) {
+        let (sender, folder) = (self.done_sender.clone(), self.folder.clone());
+        tokio::task::spawn_blocking(move || {
+            let done = work::work(work, &folder);
+            // Without a receiver the interface has ended.
+            let _ = sender.blocking_send(done);
+        });
+    }
+
+    /// How pictures are drawn, after the terminal's answer.
+    fn graphics(&self, mut answer: Answer) -> Graphics {
+        // Some terminals tell the size of a character only to the system.
+        if answer.cell.is_none()
+            && let Ok(size) = crossterm::terminal::window_size()
+            && let (Some(width), Some(height)) =
+                (size.width.checked_div(size.columns), size.height.checked_div(size.rows))
+            && width > 0
+            && height > 0
+        {
+            answer.cell = Some((width, height));
+        }
+        Graphics::new(self.images, self.environment, answer)
     }
 
     fn draw(&mut self) -> io::Result<()> {
         // The size may have changed before its message is here.
         let (width, height) = self.screen.size()?;
         if (width, height) != (self.state.width, self.state.height) {
-            update::update(&mut self.state, Msg::Resize { width, height });
+            for effect in update::update(&mut self.state, Msg::Resize { width, height }) {
+                self.do_effect(effect)?;
+            }
         }
         self.state.layout();
+        if self.state.graphics.draws_outside_cells() {
+            let pixels = view::pixels(&self.state);
+            // Pixels stay where they are until something is written over them, which a comparison of cells misses.
+            if pixels != self.pixels_drawn {
+                self.screen.forget();
+                self.pixels_drawn = pixels;
+            }
+        }
         self.screen.draw(|frame| view::draw(frame, &self.state, self.theme))?;
         self.state.dirty = false;
         Ok(())

@@ -12,7 +12,8 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
 use crate::chat::openai::messages_from_json;
-use crate::chat::{Detail, Message, Part, Picture, Role};
+use crate::chat::reference;
+use crate::chat::{Detail, Message, Part, Role};
 use crate::cli::{BatchArgs, InputForm};
 use crate::msg::{SamplingOptions, TurnOptions};
 
@@ -109,6 +110,24 @@ impl Record {
         })
     }
 
+    /// Relative paths of pictures begin in `folder`.
+    pub fn resolve_pictures(&mut self, folder: &Path) {
+        self.messages_mut().flat_map(Message::pictures_mut).for_each(|picture| picture.resolve(folder));
+    }
+
+    /// For the pictures that don't ask for a detail of their own.
+    pub fn set_detail(&mut self, detail: Detail) {
+        for picture in self.messages_mut().flat_map(Message::pictures_mut) {
+            if picture.detail == Detail::Auto {
+                picture.detail = detail;
+            }
+        }
+    }
+
+    fn messages_mut(&mut self) -> impl Iterator<Item = &mut Message> {
+        self.earlier.iter_mut().chain([&mut self.question])
+    }
+
     /// The record's settings, and where it has none, those of the command.
     pub fn options(&self, command: &TurnOptions) -> TurnOptions {
         let (own, other) = (&self.options.sampling, &command.sampling);
@@ -145,9 +164,9 @@ fn question(object: &Map<String, Value>) -> Result<(Vec<Message>, Message), Stri
         None | Some(Value::Null) => Vec::new(),
         Some(Value::Array(paths)) => paths
             .iter()
-            .map(|path| path.as_str().map(|path| Part::Image(Picture::file(path.into(), Detail::Auto))))
-            .collect::<Option<_>>()
-            .ok_or("images is not a list of file names")?,
+            .map(|path| path.as_str().ok_or("images is not a list of file names".into()))
+            .map(|path| path.and_then(reference::picture).map(Part::Image))
+            .collect::<Result<_, String>>()?,
         Some(_) => return Err("images is not a list of file names".into()),
     };
     if let Some(messages) = object.get("messages") {
@@ -209,9 +228,15 @@ fn options(params: Option<&Value>) -> Result<TurnOptions, String> {
     Ok(options)
 }
 
+/// One input, and the folder where its relative paths begin: a file's own, or the working folder.
+struct Input {
+    reader: Box<dyn BufRead + Send>,
+    folder: PathBuf,
+}
+
 /// Where records come from, opened but not read.
 pub struct Source {
-    readers: Vec<Box<dyn BufRead + Send>>,
+    inputs: Vec<Input>,
     form: Option<InputForm>,
 }
 
@@ -221,19 +246,21 @@ impl Source {
     /// # Errors
     /// A sentence for a file that can't be opened.
     pub fn open(args: &BatchArgs) -> Result<Self, String> {
-        let mut readers: Vec<Box<dyn BufRead + Send>> = Vec::new();
+        let mut inputs = Vec::new();
         for path in &args.inputs {
             let file =
                 File::open(path).map_err(|error| format!("cannot open {}: {error}", path.display()))?;
             if file.metadata().is_ok_and(|meta| meta.is_dir()) {
                 return Err(format!("cannot read {}: it is a folder", path.display()));
             }
-            readers.push(Box::new(BufReader::new(file)));
+            let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+            inputs.push(Input { reader: Box::new(BufReader::new(file)), folder });
         }
-        if readers.is_empty() {
-            readers.push(Box::new(BufReader::new(io::stdin())));
+        if inputs.is_empty() {
+            let reader = Box::new(BufReader::new(io::stdin()));
+            inputs.push(Input { reader, folder: PathBuf::new() });
         }
-        Ok(Self { readers, form: args.input_form })
+        Ok(Self { inputs, form: args.input_form })
     }
 
     /// Reads on a thread of its own, a few records ahead. The thread isn't waited for: it may hang on an
@@ -241,9 +268,15 @@ impl Source {
     pub fn read_in_background(self) -> mpsc::Receiver<Item> {
         let (sender, receiver) = mpsc::channel(4);
         std::thread::spawn(move || {
-            for reader in self.readers {
+            for Input { reader, folder } in self.inputs {
                 let mut form = self.form;
-                if read_records(reader, &mut form, |item| sender.blocking_send(item).is_ok()).is_none() {
+                let take = |mut item: Item| {
+                    if let Ok(record) = &mut item.record {
+                        record.resolve_pictures(&folder);
+                    }
+                    sender.blocking_send(item).is_ok()
+                };
+                if read_records(reader, &mut form, take).is_none() {
                     return;
                 }
             }

@@ -2,22 +2,89 @@
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 
-use super::answer::{Client, Interrupted};
+use super::answer::{Answer, Client, Interrupted};
 use super::input::MAX_RECORD_BYTES;
 use super::{Outcome, output, tell};
-use crate::chat::{Channel, Message, Role};
+use crate::chat::{Channel, Detail, Message, Part, Picture, PictureSource, Role};
 use crate::cli::RunArgs;
-use crate::msg::{Command, Finish, ModelInfo, TurnStats};
+use crate::msg::{Command, ErrorCode, Finish, ModelInfo, TurnError, TurnStats};
 use crate::sanitize::Filter;
 use crate::session::Session;
 use crate::settings::Settings;
+
+/// Largest picture on standard input.
+const MAX_PICTURE_BYTES: u64 = 256 << 20;
+
+/// The question: pictures, clips, and the prompt behind them.
+///
+/// # Errors
+/// A sentence that says what is wrong with the input.
+pub fn read_question(args: &RunArgs, detail: Detail) -> Result<Message, String> {
+    let is_stdin = |path: &&PathBuf| path.as_os_str() == "-";
+    let from_stdin = match args.pictures.iter().chain(&args.clips).filter(is_stdin).count() {
+        0 => None,
+        1 => Some(PictureSource::Bytes(stdin_picture(args.prompt.is_some())?.into())),
+        _ => return Err("only one picture can come from standard input".into()),
+    };
+    let picture = |path: &PathBuf| match &from_stdin {
+        Some(source) if is_stdin(&path) => {
+            Picture { name: "standard input".into(), source: source.clone(), detail }
+        }
+        _ => Picture::file(path.clone(), detail),
+    };
+    let images = args.pictures.iter().map(|path| Part::Image(picture(path)));
+    let clips = args.clips.iter().map(|path| Part::Clip(picture(path)));
+    let prompt = match (&from_stdin, &args.prompt) {
+        (Some(_), Some(prompt)) => prompt.clone(),
+        _ => read_prompt(args.prompt.clone())?,
+    };
+    Ok(Message {
+        role: Role::User,
+        parts: images.chain(clips).chain([Part::Text(prompt)]).collect(),
+        reasoning: None,
+    })
+}
+
+fn stdin_picture(has_prompt: bool) -> Result<Vec<u8>, String> {
+    if !has_prompt {
+        return Err(
+            "with `-` for a picture, standard input is the picture; give the prompt as an argument".into()
+        );
+    }
+    let stdin = io::stdin();
+    if stdin.is_terminal() {
+        return Err("with `-` for a picture, standard input must be a file or a pipe".into());
+    }
+    let mut bytes = Vec::new();
+    stdin
+        .take(MAX_PICTURE_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| format!("cannot read standard input: {error}"))?;
+    match bytes.len() as u64 {
+        0 => Err("there is no picture on standard input".into()),
+        1..=MAX_PICTURE_BYTES => Ok(bytes),
+        _ => Err(format!("the picture on standard input is larger than {} MiB", MAX_PICTURE_BYTES >> 20)),
+    }
+}
+
+/// A wrong name is told at once, not after a large model has been loaded.
+fn missing_picture(question: &Message) -> Option<TurnError> {
+    question.pictures().find_map(|picture| match &picture.source {
+        PictureSource::File(path) if !path.exists() => {
+            let message = format!("{} doesn't exist", path.display());
+            Some(TurnError { code: ErrorCode::ImageMissing, message })
+        }
+        PictureSource::File(_) | PictureSource::Bytes(_) => None,
+    })
+}
 
 /// The prompt: what is on standard input, a blank line, and the argument.
 ///
 /// # Errors
 /// A sentence that says what is wrong with the input.
-pub fn read_prompt(argument: Option<String>) -> Result<String, String> {
+fn read_prompt(argument: Option<String>) -> Result<String, String> {
     let mut bytes = Vec::new();
     let stdin = io::stdin();
     if !stdin.is_terminal() {
@@ -45,11 +112,24 @@ pub fn read_prompt(argument: Option<String>) -> Result<String, String> {
     }
 }
 
-/// Asks `prompt` and prints the answer.
+/// Asks `question` and prints the answer.
 ///
 /// # Errors
 /// When standard output can't be written; a closed pipe is not an error but an end.
-pub async fn run(session: Session, settings: &Settings, args: &RunArgs, prompt: &str) -> io::Result<Outcome> {
+pub async fn run(
+    session: Session,
+    settings: &Settings,
+    args: &RunArgs,
+    question: Message,
+) -> io::Result<Outcome> {
+    if let Some(error) = missing_picture(&question) {
+        let outcome = Outcome::of_error(&error);
+        tell(&error.message);
+        if args.json {
+            writeln!(io::stdout(), "{}", output::json(0, None, &Answer::failed(error), ""))?;
+        }
+        return Ok(outcome);
+    }
     let mut client = match Client::connect(session).await {
         Ok(client) => client,
         Err(error) => {
@@ -63,7 +143,6 @@ pub async fn run(session: Session, settings: &Settings, args: &RunArgs, prompt: 
         client.send(Command::Open { conversation, messages }).await;
     }
     let mut printer = Printer::new(args);
-    let question = Message::text(Role::User, prompt);
     let show = |channel, text: &str| printer.show(channel, text);
     let answer = client.ask(conversation, question, settings.turn.clone(), show).await;
     let written = printer.finish();
@@ -180,8 +259,12 @@ fn figures(stats: &TurnStats, model: &ModelInfo) -> String {
     let prefill = stats.prefill_time.as_secs_f64();
     let read = (stats.prompt_tokens - stats.cached_tokens) as f64;
     let reading = if prefill > 0.0 { format!("{:.1}", read / prefill) } else { "-".into() };
+    let pictures = match stats.image_tokens {
+        0 => String::new(),
+        n => format!(" ({n} of them pictures)"),
+    };
     format!(
-        "{speed} tok/s, first token {first} s, {} tok; prompt {} tok at {reading} tok/s; loaded in {:.2} s; seed {}",
+        "{speed} tok/s, first token {first} s, {} tok; prompt {} tok{pictures} at {reading} tok/s; loaded in {:.2} s; seed {}",
         stats.completion_tokens,
         stats.prompt_tokens,
         model.load_time.as_secs_f64(),

@@ -56,6 +56,13 @@ impl Message {
             .collect()
     }
 
+    pub fn pictures_mut(&mut self) -> impl Iterator<Item = &mut Picture> {
+        self.parts.iter_mut().filter_map(|part| match part {
+            Part::Image(picture) | Part::Clip(picture) => Some(picture),
+            Part::Text(_) => None,
+        })
+    }
+
     /// Its pictures and clips, in order.
     pub fn pictures(&self) -> impl Iterator<Item = &Picture> {
         self.parts.iter().filter_map(|part| match part {

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use super::{Detail, Message, Part, Picture, Role};
+use super::{Message, Part, Picture, Role, reference};
 
-/// Reads a list of messages. Pictures are taken by path (`path`, `image`, `image_url`, also as `file://`).
+/// Reads a list of messages. Pictures and videos are taken by path, also as `file://` and `data:`
+/// addresses, under the names that programs use.
 ///
 /// # Errors
 /// A sentence that says which message is wrong, and how.
@@ -46,24 +47,31 @@ fn part(json: &Value) -> Result<Part, String> {
             Some(text) => Ok(Part::Text(text.to_owned())),
             None => Err("a text part has no text".into()),
         },
-        "image" | "image_url" | "video" => {
-            let value = ["path", "image", "image_url", "video"].iter().find_map(|key| json.get(*key));
-            let path = value.and_then(|value| value.as_str().or_else(|| value.get("url")?.as_str()));
-            match path {
-                Some(path) => {
-                    let path = path.strip_prefix("file://").unwrap_or(path);
-                    let picture = Picture::file(path.into(), Detail::Auto);
-                    Ok(if kind == "video" { Part::Clip(picture) } else { Part::Image(picture) })
-                }
-                None => Err("a picture part names no file".into()),
-            }
-        }
+        "image" | "image_url" => picture(json, ["path", "image", "image_url"]).map(Part::Image),
+        "video" | "video_url" => picture(json, ["path", "video", "video_url"]).map(Part::Clip),
         other => Err(format!("parts of type {other:?} are not supported")),
     }
 }
 
+/// `"image_url": "a.png"` or `"image_url": {"url": "a.png", "detail": "low"}`.
+fn picture(json: &Value, keys: [&str; 3]) -> Result<Picture, String> {
+    let value = keys.iter().find_map(|key| json.get(*key)).ok_or("a picture part names no file")?;
+    let named =
+        value.as_str().or_else(|| value.get("url")?.as_str()).ok_or("a picture part names no file")?;
+    let mut picture = reference::picture(named)?;
+    match value.get("detail") {
+        None | Some(Value::Null) => {}
+        Some(Value::String(detail)) => {
+            picture.detail = detail.parse().map_err(|why| format!("detail: {why}"))?
+        }
+        Some(_) => return Err("a picture's detail is not text".into()),
+    }
+    Ok(picture)
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::Detail;
     use super::*;
     use serde_json::json;
 
@@ -72,14 +80,19 @@ mod tests {
         let messages = messages_from_json(&json!([
             {"role": "system", "content": "be brief"},
             {"role": "user", "content": [{"type": "text", "text": "what is "},
-                                         {"type": "image_url", "image_url": {"url": "file:///a.png"}}]},
+                                         {"type": "image_url", "image_url": {"url": "file:///a.png", "detail": "low"}},
+                                         {"type": "video", "video": "b.gif"}]},
             {"role": "assistant", "content": "a cat", "reasoning_content": "whiskers"},
         ]))
         .unwrap();
         assert_eq!(messages[0], Message::text(Role::System, "be brief"));
         assert_eq!(
             messages[1].parts,
-            [Part::Text("what is ".into()), Part::Image(Picture::file("/a.png".into(), Detail::Auto))]
+            [
+                Part::Text("what is ".into()),
+                Part::Image(Picture::file("/a.png".into(), Detail::Low)),
+                Part::Clip(Picture::file("b.gif".into(), Detail::Auto)),
+            ]
         );
         assert_eq!(messages[2].reasoning.as_deref(), Some("whiskers"));
     }
@@ -94,6 +107,10 @@ mod tests {
             (json!([{"role": "user", "content": 3}]), "neither text nor a list"),
             (json!([{"role": "user", "content": [{"type": "audio"}]}]), "\"audio\""),
             (json!([{"role": "user", "content": [{"type": "image"}]}]), "names no file"),
+            (
+                json!([{"role": "user", "content": [{"type": "image", "image": "http://x/a.png"}]}]),
+                "not fetched",
+            ),
             (json!([{"role": "assistant", "tool_calls": [{}]}]), "not supported yet"),
         ] {
             let error = messages_from_json(&json).unwrap_err();

@@ -1,12 +1,12 @@
 //! Pictures and clips as parts of a message.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
 /// A picture (or a clip) that belongs to a message.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Picture {
     /// File name, for people. Untrusted text.
     pub name: String,
@@ -41,17 +41,22 @@ impl Picture {
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         Self { name, source: PictureSource::File(path), detail }
     }
+
+    /// A relative path begins in `folder`.
+    pub fn resolve(&mut self, folder: &Path) {
+        if let PictureSource::File(path) = &mut self.source {
+            *path = folder.join(&*path);
+        }
+    }
 }
 
-impl fmt::Debug for Picture {
+/// Without the content, which can be megabytes.
+impl fmt::Debug for PictureSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = f.debug_struct("Picture");
-        debug.field("name", &self.name).field("detail", &self.detail);
-        match &self.source {
-            PictureSource::File(path) => debug.field("file", path),
-            PictureSource::Bytes(bytes) => debug.field("bytes", &bytes.len()),
-        };
-        debug.finish()
+        match self {
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            Self::Bytes(bytes) => f.debug_tuple("Bytes").field(&bytes.len()).finish(),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Slash commands: one table for parsing, completion and help, and the settings that `/set` knows.
 
+use crate::chat::Detail;
 use crate::msg::TurnOptions;
 
 /// A command with its arguments understood.
@@ -10,6 +11,13 @@ pub enum Slash {
     New,
     Quit,
     Stats,
+    /// Paths as typed; with nothing, they are picked.
+    Image(String),
+    Clip(String),
+    Paste,
+    ClearAttachments,
+    /// With nothing: say what holds.
+    Detail(Option<Detail>),
     /// With nothing: say what holds.
     Think(Option<bool>),
     /// With nothing: list the settings.
@@ -61,6 +69,11 @@ pub const COMMANDS: &[Spec] = &[
     spec("keys", "", "all keys"),
     spec("new", "", "start a new chat"),
     spec("regen", "[SEED]", "answer the last message again"),
+    spec("image", "[PATH…]", "attach pictures; alone, pick one (Ctrl+O)"),
+    spec("clip", "PATH", "attach a GIF as a moving picture"),
+    spec("paste", "", "attach the clipboard's picture, paste its text"),
+    spec("detail", "low|auto|high|PIXELS", "how much the model sees of pictures"),
+    spec("clear-attachments", "", "take all pictures back"),
     spec("think", "on|off", "let the model think before it answers"),
     spec("system", "[TEXT]", "show or set the system prompt; off removes it"),
     spec("set", "[KEY VALUE]", "sampling settings; the value default undoes one"),
@@ -97,6 +110,11 @@ pub fn parse(line: &str) -> Result<Line, String> {
         "new" => Slash::New,
         "quit" => Slash::Quit,
         "stats" => Slash::Stats,
+        "image" => Slash::Image(arguments.to_owned()),
+        "clip" => Slash::Clip(arguments.to_owned()),
+        "paste" => Slash::Paste,
+        "clear-attachments" => Slash::ClearAttachments,
+        "detail" => Slash::Detail(parse_detail(arguments)?),
         "think" => Slash::Think(parse_think(arguments)?),
         "set" => Slash::Set(parse_set(arguments)?),
         "system" => Slash::System(parse_system(arguments)),
@@ -154,6 +172,16 @@ pub fn values(options: &TurnOptions) -> Vec<(&'static str, Option<String>)> {
         shown(options.max_tokens),
     ];
     SETTINGS.iter().map(|(name, _)| *name).zip(values).collect()
+}
+
+fn parse_detail(arguments: &str) -> Result<Option<Detail>, String> {
+    if arguments.is_empty() {
+        return Ok(None);
+    }
+    arguments
+        .parse()
+        .map(Some)
+        .map_err(|expected: String| format!("/detail can't be {arguments}: {expected}"))
 }
 
 fn parse_think(arguments: &str) -> Result<Option<bool>, String> {

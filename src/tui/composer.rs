@@ -87,6 +87,29 @@ impl Composer {
         true
     }
 
+    /// The caret is before everything.
+    pub fn is_at_start(&self) -> bool {
+        self.caret() == (0, 0)
+    }
+
+    /// What stands between an `@` that begins a word and the caret, if the caret is in such a word.
+    pub fn at_word(&self) -> Option<&str> {
+        let (before, _) = self.around_caret();
+        let start = before
+            .rfind(char::is_whitespace)
+            .map_or(0, |at| at + before[at..].chars().next().map_or(1, char::len_utf8));
+        before[start..].strip_prefix('@')
+    }
+
+    /// Replaces that word and its `@`.
+    pub fn replace_at_word(&mut self, text: &str) {
+        let Some(word) = self.at_word() else { return };
+        for _ in 0..word.chars().count() + 1 {
+            self.area.delete_char();
+        }
+        self.area.insert_str(text);
+    }
+
     /// Edits the text if `key` is an editing key; the answer is whether it was one.
     pub fn key(&mut self, key: KeyEvent) -> bool {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
@@ -404,6 +427,24 @@ mod tests {
         let view = c.view(3);
         assert_eq!((view.caret.0, view.hidden_above, view.hidden_below), (0, false, true));
         assert_eq!(view.rows, ["0", "1", "2"]);
+    }
+
+    #[test]
+    fn the_word_behind_an_at_sign_is_found_and_replaced() {
+        for (text, word) in [
+            ("@", Some("")),
+            ("see @src/a", Some("src/a")),
+            ("x\n@é", Some("é")),
+            ("漢\u{3000}@b", Some("b")),
+            ("me@example", None),
+            ("@a b", None),
+            ("", None),
+        ] {
+            assert_eq!(composer(text, 20).at_word(), word, "{text}");
+        }
+        let mut c = composer("see @sré", 20);
+        c.replace_at_word("src/main.rs ");
+        assert_eq!(c.text(), "see src/main.rs ");
     }
 
     #[test]

@@ -1,6 +1,11 @@
 //! What the update wants done, as data; the loop does it.
 
-use crate::msg::Command;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::msg::{Command, PictureId};
+
+use super::pictures::graphics::Graphics;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
@@ -12,5 +17,40 @@ pub enum Effect {
     Suspend,
     /// Ask the terminal for wheel events, or leave the mouse to it.
     CaptureMouse(bool),
+    /// Do this beside the loop; its result comes back as a message.
+    Work(Work),
     Quit,
+}
+
+/// Work that takes time: files, pictures, the clipboard.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Work {
+    /// Make an attached picture ready to be drawn.
+    Preview {
+        picture: PictureId,
+        bytes: Arc<[u8]>,
+        place: Place,
+    },
+    /// Find out whether a paste names picture files, in one of these readings.
+    CheckPaste {
+        text: String,
+        readings: Vec<Vec<PathBuf>>,
+    },
+    ReadClipboard,
+    /// Find the files below the working folder.
+    FindFiles,
+    ListFolder(PathBuf),
+    /// Decode the picture under the picker's cursor.
+    LookAt {
+        path: PathBuf,
+        place: Place,
+    },
+}
+
+/// The room for a picture, in characters, and how it is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub graphics: Graphics,
+    pub columns: u16,
+    pub rows: u16,
 }

@@ -7,10 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 use crossterm::event::{Event, KeyEvent, MouseEventKind};
-use crossterm::terminal::supports_keyboard_enhancement;
+#[cfg(unix)]
+use crossterm::event::{KeyCode, KeyModifiers};
 use tokio::sync::mpsc;
 
 use super::msg::Msg;
+use super::pictures::graphics::Answer;
 
 #[derive(Debug)]
 pub enum Input {
@@ -21,8 +23,8 @@ pub enum Input {
         height: u16,
     },
     Wheel(isize),
-    /// The answer to the one question asked at the start.
-    KeyboardCanBeEnhanced(bool),
+    /// The answers to the questions asked at the start.
+    Terminal(Answer),
     /// A request to end.
     Signal(i32),
     /// The process was stopped and continues.
@@ -45,11 +47,12 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Starts reading. The terminal must be in raw mode already: the reader asks it what its keyboard can.
+    /// Starts reading. The terminal must be in raw mode already: the reader asks it a question first, which it
+    /// answers as if it typed.
     ///
     /// # Errors
     /// When a thread or a signal handler can't be had.
-    pub fn start() -> io::Result<Self> {
+    pub fn start(question: String) -> io::Result<Self> {
         let (sender, receiver) = mpsc::channel(CAPACITY);
         let ended = Arc::new(AtomicBool::new(false));
         #[cfg(unix)]
@@ -57,7 +60,7 @@ impl Inputs {
         let reader_ended = Arc::clone(&ended);
         thread::Builder::new()
             .name("terminal-input".to_owned())
-            .spawn(move || read(&sender, &reader_ended))?;
+            .spawn(move || read(&sender, &reader_ended, &question))?;
         Ok(Self { receiver, ended })
     }
 
@@ -86,15 +89,15 @@ impl Input {
             Self::Resize { width, height } => Msg::Resize { width, height },
             Self::Wheel(rows) => Msg::Wheel(rows),
             Self::Continued => Msg::Resumed,
-            Self::KeyboardCanBeEnhanced(_) | Self::Signal(_) | Self::HungUp => return None,
+            Self::Terminal(_) | Self::Signal(_) | Self::HungUp => return None,
         })
     }
 }
 
-fn read(sender: &mpsc::Sender<Input>, ended: &AtomicBool) {
-    // A terminal that doesn't answer makes this wait for two seconds; keys typed meanwhile are kept.
-    let can = supports_keyboard_enhancement().unwrap_or(false);
-    if sender.blocking_send(Input::KeyboardCanBeEnhanced(can)).is_err() {
+fn read(sender: &mpsc::Sender<Input>, ended: &AtomicBool, question: &str) {
+    // Before crossterm reads: it takes what it doesn't know for keys.
+    let answer = ask(question, |input| sender.blocking_send(input).is_ok());
+    if sender.blocking_send(Input::Terminal(answer)).is_err() {
         return;
     }
     while !ended.load(Ordering::SeqCst) {
@@ -111,6 +114,81 @@ fn read(sender: &mpsc::Sender<Input>, ended: &AtomicBool) {
         if sender.blocking_send(input).is_err() || is_last {
             return;
         }
+    }
+}
+
+/// Asks the terminal and waits for its last answer, at most two seconds. What is typed meanwhile goes to `take`.
+#[cfg(unix)]
+fn ask(question: &str, mut take: impl FnMut(Input) -> bool) -> Answer {
+    use std::io::Write;
+    use std::time::Instant;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::pictures::graphics::{Piece, next_piece};
+
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let mut answer = Answer::default();
+    let mut stdout = io::stdout().lock();
+    if stdout.write_all(question.as_bytes()).and_then(|()| stdout.flush()).is_err() {
+        return answer;
+    }
+    drop(stdout);
+    let (stdin, until) = (io::stdin(), Instant::now() + PATIENCE);
+    let (mut bytes, mut buffer) = (Vec::new(), [0; 256]);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => break,
+            Ok(_) => {}
+            // A signal, such as that of a new size.
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(_) => break,
+        }
+        // Past the buffer of `Stdin`, where the bytes would be lost for crossterm.
+        match rustix::io::read(&stdin, &mut buffer) {
+            Ok(0) | Err(_) => break,
+            Ok(n_bytes) => bytes.extend_from_slice(&buffer[..n_bytes]),
+        }
+        // What came behind the last answer was typed too.
+        let mut ended = false;
+        while let Some(piece) = next_piece(&mut bytes, &mut answer) {
+            ended |= match piece {
+                Piece::Typed(c) => !take(Input::Key(typed(c))),
+                Piece::Pasted(text) => !take(Input::Paste(text)),
+                Piece::End => true,
+            };
+        }
+        if ended {
+            return answer;
+        }
+    }
+    if bytes == [0x1b] {
+        take(Input::Key(KeyCode::Esc.into()));
+    }
+    answer
+}
+
+/// Elsewhere the console is asked by its own functions, and pictures by `--images`.
+#[cfg(not(unix))]
+fn ask(_question: &str, _take: impl FnMut(Input) -> bool) -> Answer {
+    let keyboard = crossterm::terminal::supports_keyboard_enhancement().unwrap_or(false);
+    Answer { keyboard, ..Answer::default() }
+}
+
+/// The key whose byte this is.
+#[cfg(unix)]
+fn typed(c: char) -> KeyEvent {
+    match c {
+        '\r' => KeyCode::Enter.into(),
+        '\t' => KeyCode::Tab.into(),
+        '\u{7f}' => KeyCode::Backspace.into(),
+        '\u{1}'..='\u{1a}' => {
+            let letter = char::from(b'a' - 1 + c as u8);
+            KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL)
+        }
+        c => KeyCode::Char(c).into(),
     }
 }
 

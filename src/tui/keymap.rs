@@ -24,6 +24,8 @@ pub enum Action {
     ToggleThinking,
     Help,
     ToggleMouse,
+    PickFile,
+    PasteClipboard,
     NewChat,
     Redraw,
     Suspend,
@@ -70,12 +72,14 @@ pub const BINDINGS: &[Binding] = &[
     // Some Windows terminals report Shift+Enter as Ctrl+Enter.
     on(&[(ALT, Enter), (SHIFT, Enter), (CONTROL, Enter), (CONTROL, Char('j'))], Always, Action::Newline,
        "Alt+Enter, Ctrl+J, \\ Enter", "new line (and Shift+Enter, where it differs)"),
-    on(&[(NONE, Esc)], Always, Action::Escape, "Esc", "stop the answer, keep what was said; close help"),
+    on(&[(NONE, Esc)], Always, Action::Escape, "Esc", "stop and keep the answer; close what is open"),
     on(&[(CONTROL, Char('c'))], Always, Action::Interrupt, "Ctrl+C", "clear the draft; twice quits"),
     on(&[(CONTROL, Char('d'))], EmptyDraft, Action::Quit, "Ctrl+D", "quit, when the draft is empty"),
     on(&[(NONE, Up)], Always, Action::Previous, "Up", "empty draft: edit the queue, earlier prompts"),
     on(&[(NONE, Down)], Always, Action::Next, "Down", "back to later prompts"),
-    on(&[(NONE, Tab)], Always, Action::Complete, "Tab", "complete a command"),
+    on(&[(NONE, Tab)], Always, Action::Complete, "Tab", "complete a command or a file after @"),
+    on(&[(CONTROL, Char('o'))], Always, Action::PickFile, "Ctrl+O", "attach a picture: pick a file"),
+    on(&[(ALT, Char('v'))], Always, Action::PasteClipboard, "Alt+V", "attach the clipboard's picture, paste its text"),
     on(&[(NONE, PageUp)], Always, Action::PageUp, "PgUp", "scroll back"),
     on(&[(NONE, PageDown)], Always, Action::PageDown, "PgDn", "scroll forward"),
     on(&[(NONE, End)], EmptyDraft, Action::Follow, "End", "to the newest text, when the draft is empty"),
@@ -89,6 +93,8 @@ pub const BINDINGS: &[Binding] = &[
 
 /// Editing keys, for the help screen: (keys, what they do).
 pub const EDITING: &[(&str, &str)] = &[
+    ("@", "find a file; a picture is attached"),
+    ("Backspace at the start", "take the last picture back"),
     ("Ctrl+A, Ctrl+E", "start and end of the line"),
     ("Ctrl+Left, Ctrl+Right", "by words"),
     ("Ctrl+W", "delete a word"),

@@ -11,6 +11,10 @@ pub const MIN_HEIGHT: u16 = 6;
 pub const WIDE: u16 = 60;
 /// Longer lines are hard to read; the rest of a wide screen stays empty.
 const MAX_TEXT_WIDTH: u16 = 120;
+const MAX_CHIP_ROWS: usize = 4;
+/// Enough to recognise a picture by.
+const PICTURE_COLUMNS: u16 = 40;
+const PICTURE_ROWS: u16 = 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Areas {
@@ -19,13 +23,15 @@ pub struct Areas {
     pub transcript: Rect,
     pub status: Rect,
     pub queue: Option<Rect>,
+    /// The pictures of the draft, one a row as far as there is room.
+    pub chips: Option<Rect>,
     pub composer: Rect,
     pub framed: bool,
 }
 
 impl Areas {
     /// The areas for a draft of `draft_rows` rows; `None` if the screen is too small.
-    pub fn new(width: u16, height: u16, draft_rows: usize, has_queue: bool) -> Option<Self> {
+    pub fn new(width: u16, height: u16, draft_rows: usize, has_queue: bool, n_chips: usize) -> Option<Self> {
         if width < MIN_WIDTH || height < MIN_HEIGHT {
             return None;
         }
@@ -35,7 +41,11 @@ impl Areas {
         let composer_height = draft_rows + frame_rows;
         let queue_height = u16::from(has_queue && height >= 8);
         let rule_height = u16::from(height >= 14);
-        let transcript_height = height - 2 - rule_height - queue_height - composer_height;
+        let room = height - 2 - rule_height - queue_height - composer_height;
+        // Some of the chat stays in sight, on a small screen one row of it.
+        let kept = if height >= 14 { 4 } else { 1 };
+        let chips_height = (n_chips.min(MAX_CHIP_ROWS) as u16).min(room.saturating_sub(kept));
+        let transcript_height = room - chips_height;
 
         let row = |y, height| Rect { x: 0, y, width, height };
         let transcript_y = 1 + rule_height;
@@ -51,6 +61,7 @@ impl Areas {
             },
             status: row(status_y, 1),
             queue: (queue_height > 0).then(|| row(status_y + 1, 1)),
+            chips: (chips_height > 0).then(|| row(status_y + 1 + queue_height, chips_height)),
             composer: row(height - composer_height, composer_height),
             framed,
         })
@@ -69,6 +80,13 @@ pub fn max_draft_rows(height: u16) -> usize {
     usize::from(height / 3).clamp(1, MAX_ROWS)
 }
 
+/// Columns and rows for a picture in a transcript of this width; none on a screen too small for pictures.
+pub fn picture_room(width: u16, height: u16) -> Option<(u16, u16)> {
+    let columns = width.saturating_sub(4).min(PICTURE_COLUMNS);
+    let rows = (height / 3).min(PICTURE_ROWS);
+    (columns >= 16 && rows >= 4).then_some((columns, rows))
+}
+
 fn is_framed(height: u16) -> bool {
     height >= 10
 }
@@ -81,14 +99,15 @@ mod tests {
     fn the_areas_fill_every_screen_without_overlap() {
         for height in MIN_HEIGHT..60 {
             for draft_rows in [0, 1, 3, 10, 1000] {
-                for has_queue in [false, true] {
-                    let areas = Areas::new(MIN_WIDTH, height, draft_rows, has_queue).unwrap();
+                for (has_queue, n_chips) in [(false, 0), (true, 0), (true, 1), (false, 3), (true, 50)] {
+                    let areas = Areas::new(MIN_WIDTH, height, draft_rows, has_queue, n_chips).unwrap();
                     let parts = [
                         Some(areas.header),
                         areas.rule,
                         Some(areas.transcript),
                         Some(areas.status),
                         areas.queue,
+                        areas.chips,
                         Some(areas.composer),
                     ];
                     let mut y = 0;

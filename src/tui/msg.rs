@@ -1,10 +1,17 @@
 //! Everything that can happen to the interface, as data.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crossterm::event::KeyEvent;
 
-use crate::msg::Event;
+use crate::msg::{Event, PictureId};
+
+use super::picker::Look;
+use super::pictures::clipboard::Clip;
+use super::pictures::files::FolderEntry;
+use super::pictures::graphics::Graphics;
+use super::pictures::preview::Preview;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Msg {
@@ -25,4 +32,31 @@ pub enum Msg {
     SessionClosed,
     /// The process was stopped and runs again: nothing on the screen can be relied on.
     Resumed,
+    /// What pictures the terminal can show.
+    Graphics(Graphics),
+    /// The result of some work.
+    Done(Done),
+}
+
+/// The results of [`Work`](super::effect::Work), in the same order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Done {
+    /// `None` if the picture can't be drawn.
+    Preview {
+        picture: PictureId,
+        preview: Option<Preview>,
+    },
+    /// `files` is `None` if the paste is just text.
+    PasteChecked {
+        text: String,
+        files: Option<Vec<PathBuf>>,
+    },
+    /// An error is a sentence.
+    Clipboard(Result<Clip, String>),
+    FilesFound(Vec<String>),
+    FolderListed {
+        folder: PathBuf,
+        entries: Result<Vec<FolderEntry>, String>,
+    },
+    LookedAt(Look),
 }

@@ -1,13 +1,20 @@
 //! Everything the interface knows, as plain data. The update changes it, the view reads it.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::msg::{ConversationId, ModelInfo, TurnId, TurnOptions, TurnStats};
+use crate::chat::Detail;
+use crate::msg::{ConversationId, ModelInfo, PictureId, TurnId, TurnOptions, TurnStats};
 
+use super::attach::{Attached, Draft};
+use super::completion::{Completion, Files};
 use super::composer::Composer;
+use super::effect::Place;
 use super::history::PromptHistory;
 use super::layout::{self, Areas};
+use super::picker::Picker;
+use super::pictures::graphics::{Environment, Graphics, Images, Protocol};
 use super::theme::Tone;
 use super::transcript::Transcript;
 
@@ -19,6 +26,13 @@ pub const FRAME: Duration = Duration::from_millis(100);
 pub struct TuiSettings {
     pub defaults: TurnOptions,
     pub system: Option<String>,
+    pub detail: Detail,
+    /// Pictures in the terminal.
+    pub images: Images,
+    /// Where relative paths begin.
+    pub folder: PathBuf,
+    /// What `~` stands for.
+    pub home: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -38,8 +52,23 @@ pub struct State {
     pub active: Option<Active>,
     pub last_turn: TurnId,
     /// Messages that wait for the answer being made, or for the model.
-    pub queue: VecDeque<String>,
+    pub queue: VecDeque<Draft>,
     pub composer: Composer,
+    /// Pictures that go with the draft.
+    pub attached: Vec<Attached>,
+    pub last_picture: PictureId,
+    /// For the pictures attached from now on.
+    pub detail: Detail,
+    pub files: Files,
+    /// Files offered for the `@` word at the caret.
+    pub completion: Option<Completion>,
+    /// The person closed it; it stays closed until the word ends.
+    pub completion_closed: bool,
+    pub picker: Option<Picker>,
+    /// Where the picker opens.
+    pub picker_folder: PathBuf,
+    pub home: Option<PathBuf>,
+    pub graphics: Graphics,
     pub history: PromptHistory,
     pub options: TurnOptions,
     pub system: Option<String>,
@@ -117,6 +146,16 @@ impl State {
             last_turn: TurnId(0),
             queue: VecDeque::new(),
             composer: Composer::default(),
+            attached: Vec::new(),
+            last_picture: PictureId(0),
+            detail: settings.detail,
+            files: Files::Unknown,
+            completion: None,
+            completion_closed: false,
+            picker: None,
+            picker_folder: settings.folder,
+            home: settings.home,
+            graphics: Graphics::unasked(settings.images, Environment::default()),
             history: PromptHistory::default(),
             options: settings.defaults,
             system: settings.system,
@@ -144,7 +183,14 @@ impl State {
 
     pub fn areas(&self) -> Option<Areas> {
         let draft_rows = self.composer.n_rows(layout::max_draft_rows(self.height));
-        Areas::new(self.width, self.height, draft_rows, !self.queue.is_empty())
+        Areas::new(self.width, self.height, draft_rows, !self.queue.is_empty(), self.attached.len())
+    }
+
+    /// The room for a picture in the transcript, if pictures are drawn and the screen has any.
+    pub fn picture_place(&self) -> Option<Place> {
+        let areas = self.areas().filter(|_| self.graphics.protocol != Protocol::Off)?;
+        let (columns, rows) = layout::picture_room(areas.transcript.width, self.height)?;
+        Some(Place { graphics: self.graphics, columns, rows })
     }
 
     /// The first transcript row in sight, for this many rows of screen.

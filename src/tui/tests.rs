@@ -2,6 +2,7 @@
 
 mod chat;
 mod commands;
+mod pictures;
 mod properties;
 mod screens;
 
@@ -12,10 +13,16 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 use crate::chat::Channel;
-use crate::msg::{Command, ErrorCode, Event, Finish, ModelInfo, TurnError, TurnStats};
+use crate::chat::{Picture, PictureSource};
+use crate::msg::{
+    Command, ErrorCode, Event, Finish, ModelInfo, PictureFacts, PictureId, PictureLimits, TurnError,
+    TurnStats,
+};
 
-use super::effect::Effect;
-use super::msg::Msg;
+use super::effect::{Effect, Work};
+use super::msg::{Done, Msg};
+use super::pictures::clipboard::Clip;
+use super::pictures::files::FolderEntry;
 use super::state::{State, TuiSettings};
 use super::theme::Theme;
 use super::update::update;
@@ -33,7 +40,9 @@ pub struct Run {
 ///
 /// Events: `~start(TOKENS)`, `~prefill(DONE/TOTAL)`, `~think(TEXT)`, `~delta(TEXT)`, `~finish`, `~length`,
 /// `~cancelled`, `~failed(REASON)`, `~loaded`, `~note(TEXT)`, `~nomodel(REASON)`, `~closed`, `~wait(MS)`,
-/// `~resize(WxH)`, `~paste(TEXT)`. Each delta is two tokens that took 50 ms.
+/// `~resize(WxH)`, `~paste(TEXT)`. About pictures: `~sees` loads a model that sees, `~ready(WxH FULL)` and
+/// `~refused(REASON)` answer for the oldest picture that waits, `~looking(DONE/TOTAL)`, `~found(FILES)`,
+/// `~listed(NAMES)` (folders end in `/`), `~files(PATHS)` and `~nofiles` answer for a paste, `~clip(TEXT)`. Each delta is two tokens that took 50 ms.
 pub fn play(script: &str) -> Run {
     play_on(80, 24, &format!("~loaded {script}"))
 }
@@ -82,6 +91,22 @@ impl Run {
                 _ => None,
             })
             .collect()
+    }
+
+    /// The oldest picture that the session manager was asked about and hasn't answered for.
+    fn waiting_picture(&self) -> (PictureId, Picture) {
+        let state = &self.state;
+        let waiting = state.queue.iter().flat_map(|draft| &draft.attached);
+        let all = state.transcript.attached().chain(waiting).chain(&state.attached);
+        let attached = all.filter(|attached| attached.facts.is_none()).min_by_key(|attached| attached.id);
+        let attached = attached.expect("a picture that waits");
+        (attached.id, attached.what.clone())
+    }
+
+    /// Does the work that was asked for last, if it needs nothing but what it was given.
+    pub fn work(&mut self) {
+        let Some(Effect::Work(work)) = self.effects.pop() else { panic!("no work was asked for last") };
+        self.message(Msg::Done(super::work::work(work, std::path::Path::new("/nowhere"))));
     }
 
     /// The texts of the submitted messages.
@@ -153,6 +178,51 @@ impl Run {
             "length" => Msg::Session(Event::TurnFinished { turn, finish: Finish::Length, stats }),
             "cancelled" => Msg::Session(Event::TurnCancelled { turn, stats }),
             "failed" => Msg::Session(Event::TurnFailed { turn, error: error(argument) }),
+            "sees" => Msg::Session(Event::ModelLoaded(seeing_model())),
+            "ready" => {
+                let (size, full) = argument.split_once(' ').unwrap();
+                let (width, height) = size.split_once('x').unwrap();
+                let (picture, mut what) = self.waiting_picture();
+                what.source = PictureSource::Bytes(tiny_picture());
+                let facts = PictureFacts {
+                    width: width.parse().unwrap(),
+                    height: height.parse().unwrap(),
+                    model_width: 1152,
+                    model_height: 864,
+                    tokens: 972,
+                    full_tokens: number(full),
+                };
+                Msg::Session(Event::PictureReady { picture, what, facts })
+            }
+            "refused" => {
+                let (picture, _) = self.waiting_picture();
+                Msg::Session(Event::PictureRefused { picture, error: error(argument) })
+            }
+            "looking" => {
+                let (done, total) = argument.split_once('/').unwrap();
+                let (done, total) = (number(done), number(total));
+                Msg::Session(Event::PictureProgress { turn, picture: 1, pictures: 2, done, total })
+            }
+            "found" => Msg::Done(Done::FilesFound(argument.split(' ').map(str::to_owned).collect())),
+            "listed" => {
+                let folder = self.state.picker.as_ref().unwrap().folder.clone();
+                let entry = |name: &str| FolderEntry {
+                    path: folder.join(name.trim_end_matches('/')),
+                    name: name.trim_end_matches('/').to_owned(),
+                    is_folder: name.ends_with('/'),
+                    n_bytes: 2_123_456,
+                };
+                let entries = Ok(argument.split(' ').filter(|name| !name.is_empty()).map(entry).collect());
+                Msg::Done(Done::FolderListed { folder, entries })
+            }
+            "files" | "nofiles" => {
+                let Some(Effect::Work(Work::CheckPaste { text, .. })) = self.effects.last() else {
+                    panic!("no paste was to be checked last");
+                };
+                let files = (name == "files").then(|| argument.split(' ').map(Into::into).collect());
+                Msg::Done(Done::PasteChecked { text: text.clone(), files })
+            }
+            "clip" => Msg::Done(Done::Clipboard(Ok(Clip::Text(argument.to_owned())))),
             "closed" => Msg::SessionClosed,
             "wait" => Msg::Tick(self.state.now + Duration::from_millis(number(argument) as u64)),
             "paste" => Msg::Paste(argument.replace("\\n", "\r").replace("\\e", "\u{1b}")),
@@ -164,6 +234,19 @@ impl Run {
         };
         self.message(message);
     }
+}
+
+fn seeing_model() -> ModelInfo {
+    let pictures = PictureLimits { factor: 32, min_pixels: 65_536, max_pixels: 16_777_216 };
+    ModelInfo { pictures: Some(pictures), ..model(None) }
+}
+
+/// A picture file of 8x4 pixels.
+pub fn tiny_picture() -> std::sync::Arc<[u8]> {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    let image = image::RgbImage::from_fn(8, 4, |x, y| image::Rgb([x as u8 * 30, y as u8 * 60, 90]));
+    image.write_to(&mut bytes, image::ImageFormat::Png).unwrap();
+    bytes.into_inner().into()
 }
 
 fn model(device_note: Option<&str>) -> ModelInfo {
@@ -208,6 +291,7 @@ fn key(name: &str) -> KeyEvent {
         "tab" => KeyCode::Tab,
         "bs" => KeyCode::Backspace,
         "space" => KeyCode::Char(' '),
+        "del" => KeyCode::Delete,
         "f1" => KeyCode::F(1),
         "f2" => KeyCode::F(2),
         letter => KeyCode::Char(letter.chars().next().expect("a key name")),

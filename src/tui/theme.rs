@@ -21,6 +21,8 @@ pub enum Tone {
     Thinking,
     /// A key or command to be typed.
     Key,
+    /// The entry of a list that Enter takes.
+    Selected,
     /// Something in progress.
     Active,
     Warning,
@@ -47,6 +49,7 @@ impl Theme {
             Tone::Assistant => (Some(Color::Yellow), Modifier::BOLD),
             Tone::Thinking => (None, Modifier::DIM.union(Modifier::ITALIC)),
             Tone::Key => (Some(Color::Cyan), Modifier::empty()),
+            Tone::Selected => (None, Modifier::BOLD.union(Modifier::UNDERLINED)),
             Tone::Active => (Some(Color::Yellow), Modifier::empty()),
             Tone::Warning => (Some(Color::Yellow), Modifier::empty()),
             Tone::Error => (Some(Color::Red), Modifier::BOLD),

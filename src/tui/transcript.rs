@@ -6,9 +6,11 @@
 //! Knows nothing of keys, time or the session.
 
 use crate::chat::{Channel, Message, Part, Role};
-use crate::msg::{Finish, TurnId, TurnStats};
+use crate::msg::{Finish, PictureId, TurnId, TurnStats};
 use crate::sanitize;
 
+use super::attach::{Attached, Draft};
+use super::pictures::preview::Preview;
 use super::theme::Tone;
 use super::wrap::{drawable, wrap_line};
 
@@ -27,17 +29,25 @@ struct Cached {
     entry: Entry,
     /// `None` until the next layout.
     rows: Option<Vec<Row>>,
+    /// Pictures by the row where they begin; the rows they cover are empty.
+    previews: Vec<(usize, Preview)>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Entry {
-    User(Text),
-    Answer(Answer),
+    User(Question),
+    Answer(Box<Answer>),
     /// Something the program says: figures, settings, an error.
     Note {
         tone: Tone,
         text: String,
     },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Question {
+    pub text: Text,
+    pub attached: Vec<Attached>,
 }
 
 /// Text as it came, and as it may be shown.
@@ -62,6 +72,12 @@ pub struct Answer {
 pub enum Phase {
     /// Handed over; the model hasn't begun.
     Waiting,
+    /// The model looks at a picture of the prompt, counted from 1.
+    Looking {
+        picture: usize,
+        pictures: usize,
+        percent: usize,
+    },
     /// The model reads the prompt.
     Reading {
         done: usize,
@@ -78,6 +94,18 @@ pub enum Ending {
     Stopped,
     /// The reason, already cleaned.
     Failed(String),
+}
+
+impl From<Draft> for Question {
+    fn from(draft: Draft) -> Self {
+        Self { text: Text::from(draft.text.as_str()), attached: draft.attached }
+    }
+}
+
+impl Question {
+    fn draft(&self) -> Draft {
+        Draft { text: self.text.raw.clone(), attached: self.attached.clone() }
+    }
 }
 
 impl From<&str> for Text {
@@ -117,7 +145,7 @@ impl Answer {
 
 impl Transcript {
     pub fn push(&mut self, entry: Entry) {
-        self.entries.push(Cached { entry, rows: None });
+        self.entries.push(Cached { entry, rows: None, previews: Vec::new() });
     }
 
     pub fn clear(&mut self) {
@@ -153,12 +181,44 @@ impl Transcript {
         false
     }
 
-    /// Takes the last message and everything after it out of the chat; the answer is its raw text.
-    pub fn take_last_message(&mut self) -> Option<String> {
+    /// Changes a picture of a message; false if it isn't here.
+    pub fn change_attached(&mut self, picture: PictureId, change: impl FnOnce(&mut Attached)) -> bool {
+        for cached in self.entries.iter_mut().rev() {
+            if let Entry::User(question) = &mut cached.entry
+                && let Some(attached) = question.attached.iter_mut().find(|attached| attached.id == picture)
+            {
+                change(attached);
+                cached.rows = None;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The pictures of all messages.
+    pub fn attached(&self) -> impl Iterator<Item = &Attached> {
+        self.entries().flat_map(|entry| match entry {
+            Entry::User(question) => question.attached.as_slice(),
+            Entry::Answer(_) | Entry::Note { .. } => &[],
+        })
+    }
+
+    /// The message that an answer is to.
+    pub fn question_of(&self, turn: TurnId) -> Option<Draft> {
+        let is_it = |cached: &Cached| matches!(&cached.entry, Entry::Answer(answer) if answer.turn == turn);
+        let at = self.entries.iter().rposition(is_it)?;
+        self.entries[..at].iter().rev().find_map(|cached| match &cached.entry {
+            Entry::User(question) => Some(question.draft()),
+            Entry::Answer(_) | Entry::Note { .. } => None,
+        })
+    }
+
+    /// Takes the last message and everything after it out of the chat.
+    pub fn take_last_message(&mut self) -> Option<Draft> {
         let at = self.entries.iter().rposition(|cached| matches!(cached.entry, Entry::User(_)))?;
         let removed = self.entries.split_off(at).into_iter().next()?;
         match removed.entry {
-            Entry::User(text) => Some(text.raw),
+            Entry::User(question) => Some(question.draft()),
             Entry::Answer(_) | Entry::Note { .. } => None,
         }
     }
@@ -170,7 +230,7 @@ impl Transcript {
             system.map(|text| Message::text(Role::System, text)).into_iter().collect();
         for entry in self.entries() {
             match entry {
-                Entry::User(text) => messages.push(Message::text(Role::User, text.raw())),
+                Entry::User(question) => messages.push(question.draft().message()),
                 Entry::Answer(answer) if answer.text.raw.is_empty() && answer.thinking.raw.is_empty() => {
                     messages.pop_if(|message| message.role == Role::User);
                 }
@@ -191,7 +251,8 @@ impl Transcript {
         (self.width, self.thinking_open) = (width, thinking_open);
         for cached in &mut self.entries {
             if all || cached.rows.is_none() {
-                cached.rows = Some(wrap_entry(&cached.entry, width, thinking_open));
+                cached.previews.clear();
+                cached.rows = Some(wrap_entry(&cached.entry, width, thinking_open, &mut cached.previews));
             }
         }
     }
@@ -203,6 +264,23 @@ impl Transcript {
 
     pub fn n_rows(&self) -> usize {
         (0..self.entries.len()).map(|entry_idx| self.entry_rows(entry_idx).len()).sum()
+    }
+
+    /// Pictures of which something is in sight when `height` rows from `top` on are, by the row of their
+    /// beginning, counted from `top`.
+    pub fn previews(&self, top: usize, height: usize) -> Vec<(i32, &Preview)> {
+        let mut found = Vec::new();
+        let mut first = 0;
+        for (entry_idx, cached) in self.entries.iter().enumerate() {
+            for (row, preview) in &cached.previews {
+                let begins = first + row;
+                if begins < top + height && begins + usize::from(preview.size().height) > top {
+                    found.push((begins as i32 - top as i32, preview));
+                }
+            }
+            first += self.entry_rows(entry_idx).len();
+        }
+        found
     }
 
     /// The rows from `top` on, counted from the beginning of the chat.
@@ -220,18 +298,45 @@ impl Transcript {
 /// Left margin of everything below the word that says who speaks.
 const INDENT: usize = 2;
 
-fn wrap_entry(entry: &Entry, width: usize, thinking_open: bool) -> Vec<Row> {
+fn wrap_entry(
+    entry: &Entry,
+    width: usize,
+    thinking_open: bool,
+    previews: &mut Vec<(usize, Preview)>,
+) -> Vec<Row> {
     let mut rows = Vec::new();
     match entry {
-        Entry::User(text) => {
+        Entry::User(question) => {
             rows.push(vec![(Tone::You, "You".to_owned())]);
-            wrap_text(text.shown(), Tone::Text, "  ", width, &mut rows);
+            for (idx, attached) in question.attached.iter().enumerate() {
+                wrap_attached(attached, idx + 1, width, &mut rows, previews);
+            }
+            wrap_text(question.text.shown(), Tone::Text, "  ", width, &mut rows);
         }
         Entry::Answer(answer) => wrap_answer(answer, width, thinking_open, &mut rows),
         Entry::Note { tone, text } => wrap_text(text, *tone, "  ", width, &mut rows),
     }
     rows.push(Row::new());
     rows
+}
+
+fn wrap_attached(
+    attached: &Attached,
+    number: usize,
+    width: usize,
+    rows: &mut Vec<Row>,
+    previews: &mut Vec<(usize, Preview)>,
+) {
+    let label = attached.label(number, width.saturating_sub(INDENT));
+    rows.push(vec![(Tone::Faint, "  ".to_owned()), (Tone::Faint, label)]);
+    if let Some(preview) = &attached.preview {
+        let size = preview.size();
+        // Made for a wider screen, it would be cut.
+        if usize::from(size.width) + INDENT <= width {
+            previews.push((rows.len(), preview.clone()));
+            rows.extend((0..size.height).map(|_| Row::new()));
+        }
+    }
 }
 
 fn wrap_answer(answer: &Answer, width: usize, thinking_open: bool, rows: &mut Vec<Row>) {
@@ -334,6 +439,10 @@ mod tests {
 
     use super::*;
 
+    fn user(text: &str) -> Entry {
+        Entry::User(Draft { text: text.to_owned(), attached: Vec::new() }.into())
+    }
+
     #[derive(Debug, Clone)]
     enum Change {
         Ask(String),
@@ -362,8 +471,8 @@ mod tests {
                 match change {
                     Change::Ask(text) => {
                         turn += 1;
-                        transcript.push(Entry::User(Text::from(text.as_str())));
-                        transcript.push(Entry::Answer(Answer::new(TurnId(turn))));
+                        transcript.push(user(&text));
+                        transcript.push(Entry::Answer(Answer::new(TurnId(turn)).into()));
                     }
                     Change::Delta(thinking, text) => {
                         transcript.change(TurnId(turn), |answer| {
@@ -391,12 +500,12 @@ mod tests {
     #[test]
     fn a_question_without_an_answer_is_not_read_again() {
         let mut transcript = Transcript::default();
-        transcript.push(Entry::User(Text::from("one")));
-        transcript.push(Entry::Answer(Answer::new(TurnId(1))));
-        transcript.push(Entry::User(Text::from("two")));
+        transcript.push(user("one"));
+        transcript.push(Entry::Answer(Answer::new(TurnId(1)).into()));
+        transcript.push(user("two"));
         let mut answer = Answer::new(TurnId(2));
         answer.text.push("\u{1b}[1mraw");
-        transcript.push(Entry::Answer(answer));
+        transcript.push(Entry::Answer(answer.into()));
         let messages = transcript.messages(Some("be brief"));
         let texts: Vec<String> = messages.iter().map(Message::plain_text).collect();
         assert_eq!(texts, ["be brief", "two", "\u{1b}[1mraw"]);

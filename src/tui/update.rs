@@ -1,20 +1,24 @@
 //! How the state changes: `(State, Msg) -> effects`, without clocks, files or channels.
 
+mod attach;
+mod completion;
 mod keys;
+mod picker;
 mod session;
 mod slash;
 
 use std::time::Duration;
 
-use crate::chat::{Message, Role};
 use crate::msg::{Command, ConversationId, TurnId};
 use crate::sanitize;
 
-use super::effect::Effect;
-use super::msg::Msg;
+use super::attach::{Draft, Kind};
+use super::effect::{Effect, Work};
+use super::msg::{Done, Msg};
+use super::pictures::paths;
 use super::state::{Active, Model, Notice, Scroll, State, frame_idx};
 use super::theme::Tone;
-use super::transcript::{Answer, Entry, Text};
+use super::transcript::{Answer, Entry};
 
 pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
     match msg {
@@ -27,10 +31,8 @@ pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
     match msg {
         Msg::Tick(_) => Vec::new(),
         Msg::Key(key) => keys::key(state, key),
-        Msg::Paste(text) => {
-            paste(state, &text);
-            Vec::new()
-        }
+        Msg::Paste(text) => paste(state, text),
+        Msg::Wheel(rows) if state.picker.is_some() => picker::move_by(state, rows.signum()),
         Msg::Wheel(rows) => {
             scroll(state, rows);
             Vec::new()
@@ -41,7 +43,14 @@ pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
             session::closed(state);
             Vec::new()
         }
-        Msg::Resumed => vec![Effect::Redraw],
+        // A terminal forgets the pictures of a screen that was left.
+        Msg::Resumed => [vec![Effect::Redraw], attach::make_previews(state)].concat(),
+        Msg::Graphics(graphics) if graphics == state.graphics => Vec::new(),
+        Msg::Graphics(graphics) => {
+            state.graphics = graphics;
+            attach::make_previews(state)
+        }
+        Msg::Done(done) => finished(state, done),
     }
 }
 
@@ -62,15 +71,45 @@ fn resize(state: &mut State, width: u16, height: u16) -> Vec<Effect> {
     state.composer.set_width(super::layout::draft_width(width, height));
     // A window made smaller and at once as large as before has lost cells that a comparison of frames
     // takes to be still there.
-    if back_again { vec![Effect::Redraw] } else { Vec::new() }
+    if back_again { vec![Effect::Redraw] } else { picker::resized(state) }
 }
 
 /// Pasted bytes are text, whatever they are: nothing in them is a key.
-fn paste(state: &mut State, text: &str) {
+fn paste(state: &mut State, text: String) -> Vec<Effect> {
+    if state.picker.is_some() {
+        return Vec::new();
+    }
+    // Dropping a file on a terminal pastes its path.
+    let readings = paths::pasted(&text, state.home.as_deref());
+    if readings.is_empty() || !attach::might_see(state) {
+        insert(state, &text)
+    } else {
+        vec![Effect::Work(Work::CheckPaste { text, readings })]
+    }
+}
+
+fn insert(state: &mut State, text: &str) -> Vec<Effect> {
     // Terminals send the newlines of a paste as carriage returns.
     let text = sanitize::clean(&text.replace("\r\n", "\n").replace('\r', "\n"));
     state.history.stop_browsing();
     state.composer.insert(&text);
+    completion::refresh(state)
+}
+
+/// The result of some work.
+fn finished(state: &mut State, done: Done) -> Vec<Effect> {
+    match done {
+        Done::Preview { picture, preview } => {
+            attach::previewed(state, picture, preview);
+            Vec::new()
+        }
+        Done::PasteChecked { text, files: None } => insert(state, &text),
+        Done::PasteChecked { files: Some(files), .. } => attach::files(state, Kind::Still, files),
+        Done::Clipboard(clip) => attach::clipboard(state, clip),
+        Done::FilesFound(files) => completion::found(state, files),
+        Done::FolderListed { folder, entries } => picker::listed(state, &folder, entries),
+        Done::LookedAt(look) => picker::looked(state, look),
+    }
 }
 
 fn notify(state: &mut State, tone: Tone, text: impl Into<String>, seconds: u64) {
@@ -109,7 +148,7 @@ fn follow(state: &mut State) {
 }
 
 /// Shows the question and hands it to the session manager.
-fn start_turn(state: &mut State, text: &str, seed: Option<u64>) -> Vec<Effect> {
+fn start_turn(state: &mut State, draft: Draft, seed: Option<u64>) -> Vec<Effect> {
     let conversation = state.conversation;
     let mut effects = Vec::new();
     if std::mem::take(&mut state.out_of_step) {
@@ -118,13 +157,13 @@ fn start_turn(state: &mut State, text: &str, seed: Option<u64>) -> Vec<Effect> {
     }
     let turn = TurnId(state.last_turn.0 + 1);
     state.last_turn = turn;
-    state.transcript.push(Entry::User(Text::from(text)));
-    state.transcript.push(Entry::Answer(Answer::new(turn)));
+    let message = draft.message();
+    state.transcript.push(Entry::User(draft.into()));
+    state.transcript.push(Entry::Answer(Answer::new(turn).into()));
     state.active = Some(Active { turn, stopping: false });
     follow(state);
     let mut options = state.options.clone();
     options.sampling.seed = seed.or(options.sampling.seed);
-    let message = Message::text(Role::User, text);
     effects.push(Effect::Send(Command::Submit { turn, conversation, message, options }));
     effects
 }
@@ -135,21 +174,32 @@ fn send_queued(state: &mut State) -> Vec<Effect> {
         return Vec::new();
     }
     match state.queue.pop_front() {
-        Some(text) => start_turn(state, &text, None),
+        Some(draft) => start_turn(state, draft, None),
         None => Vec::new(),
     }
 }
 
 /// Puts waiting messages back into the draft, when they can't be sent as they were meant.
 fn queue_to_draft(state: &mut State) {
-    if state.queue.is_empty() {
+    let queue = std::mem::take(&mut state.queue);
+    back_to_draft(state, queue);
+}
+
+/// Puts messages before what is in the draft.
+fn back_to_draft(state: &mut State, drafts: impl IntoIterator<Item = Draft>) {
+    let (mut texts, mut attached) = (Vec::new(), Vec::new());
+    for draft in drafts {
+        texts.push(draft.text);
+        attached.extend(draft.attached);
+    }
+    if texts.is_empty() {
         return;
     }
-    let mut texts: Vec<String> = state.queue.drain(..).collect();
     if !state.composer.is_blank() {
         texts.push(state.composer.text());
     }
     state.composer.set_text(&texts.join("\n\n"));
+    state.attached.splice(..0, attached);
 }
 
 fn new_chat(state: &mut State) -> Vec<Effect> {

@@ -2,15 +2,19 @@
 
 pub mod help;
 
+mod attached;
 mod chat;
 mod composer;
 mod header;
+mod picker;
 mod status;
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
+use super::commands;
+use super::pictures::preview::Preview;
 use super::state::State;
 use super::theme::{Theme, Tone};
 use super::transcript::Row;
@@ -34,12 +38,48 @@ pub fn draw(frame: &mut Frame, state: &State, theme: Theme) {
     if let Some(queue) = areas.queue {
         status::draw_queue(frame, state, theme, queue);
     }
+    if let Some(chips) = areas.chips {
+        attached::draw(frame, state, theme, chips);
+    }
     composer::draw(frame, state, theme, areas);
     if let Some(open) = state.help {
         help::draw(frame, open, theme);
+    } else if let Some(open) = &state.picker {
+        picker::draw(frame, state, open, theme);
+    } else if let Some(completion) = &state.completion {
+        attached::draw_completion(frame, theme, completion, areas);
     } else {
         composer::draw_matching_commands(frame, state, theme, areas);
     }
+}
+
+/// Pictures in sight, by the row where they begin, for terminals that draw them outside of the cells.
+pub fn pixels(state: &State) -> Vec<(i32, Preview)> {
+    let in_picker =
+        state.picker.as_ref().and_then(|picker| match &picker.look_at(&picker.current()?.path)?.seen {
+            Ok(seen) => seen.preview.clone(),
+            Err(_) => None,
+        });
+    if state.picker.is_some() {
+        return in_picker.map(|preview| (0, preview)).into_iter().collect();
+    }
+    match state.areas() {
+        Some(areas) if !is_covered(state) => {
+            let height = usize::from(areas.transcript.height);
+            let previews = state.transcript.previews(state.top_row(height), height);
+            let from_top = |y| i32::from(areas.transcript.y) + y;
+            previews.into_iter().map(|(y, preview)| (from_top(y), preview.clone())).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Something is drawn over the transcript. Pixels outside of the cells would show through it, and what it leaves
+/// behind would stay on them.
+fn is_covered(state: &State) -> bool {
+    let lists_files = state.completion.as_ref().is_some_and(|it| it.searching || !it.matches.is_empty());
+    let lists_commands = !commands::matching(&state.composer.text()).is_empty();
+    state.help.is_some() || state.picker.is_some() || lists_files || lists_commands
 }
 
 fn first_row(area: Rect) -> Rect {

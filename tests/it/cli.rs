@@ -351,10 +351,108 @@ fn input_that_cannot_be_answered_is_refused_with_one_line() {
 }
 
 #[test]
+fn a_picture_that_is_not_there_is_told_before_the_model_is_loaded() {
+    let args = ["run", "-i", "/nowhere/a.png", "what is it?", "--model", "/nowhere"];
+    assert_refused(&run(&args, b""), 2, "/nowhere/a.png doesn't exist");
+    assert_refused(&run(&["run", "--clip", "/nowhere/a.gif", "x"], b""), 2, "/nowhere/a.gif doesn't exist");
+    let json = run(&[&args[..], &["--json"]].concat(), b"");
+    let record: Value = serde_json::from_str(&stdout(&json)).unwrap();
+    assert_eq!((code(&json), record["error"]["code"].as_str()), (2, Some("image_missing")));
+}
+
+#[test]
+fn a_picture_on_standard_input_needs_its_prompt_as_an_argument() {
+    let picture = b"\x89PNG\r\n\x1a\n";
+    assert_refused(&run(&["run", "-i", "-"], picture), 2, "give the prompt as an argument");
+    assert_refused(&run(&["run", "-i", "-", "-i", "-", "x"], picture), 2, "only one picture");
+    assert_refused(&run(&["run", "-i", "-", "x"], b""), 2, "no picture on standard input");
+    // These bytes are no text, and nobody takes them for a prompt.
+    assert_eq!(code(&run(&["run", "-i", "-", "x"], picture)), 2);
+}
+
+/// Runs with the toy model that sees.
+fn run_seeing(args: &[&str], stdin: &[u8]) -> Output {
+    let vision = model("vision");
+    run(&[args, &BRIEF, &["--model", vision.to_str().unwrap()]].concat(), stdin)
+}
+
+fn photo() -> PathBuf {
+    model("vision").join("../images/photo.jpg")
+}
+
+#[test]
+fn run_looks_at_pictures_from_files_and_from_standard_input() {
+    let photo = photo();
+    let path = photo.to_str().unwrap();
+    let output = run_seeing(&["run", "-i", path, "-i", path, "what changed?", "--json"], b"");
+    let two: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let output = run_seeing(&["run", "-i", path, "what is it?", "--json"], b"");
+    let one: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let tokens = |record: &Value| record["usage"]["image"].as_u64().unwrap();
+    assert!(tokens(&one) > 0);
+    assert_eq!(tokens(&two), 2 * tokens(&one));
+    let piped = run_seeing(&["run", "-i", "-", "what is it?", "--json"], &fs::read(&photo).unwrap());
+    let piped: Value = serde_json::from_str(&stdout(&piped)).unwrap();
+    assert_eq!((&piped["text"], &piped["usage"]), (&one["text"], &one["usage"]));
+    let text = run_seeing(&["run", "-i", path, "--json"], b"what is it?");
+    let text: Value = serde_json::from_str(&stdout(&text)).unwrap();
+    assert_eq!(text["text"], one["text"], "the prompt may be on standard input when no picture is");
+    let blind = run(&brief(&["run", "-i", path, "x"]), b"");
+    assert_eq!((code(&blind), stderr(&blind).lines().count()), (2, 1), "{}", stderr(&blind));
+    let broken = run_seeing(&["run", "-i", "-", "x", "--json"], b"not a picture");
+    let broken: Value = serde_json::from_str(&stdout(&broken)).unwrap();
+    assert_eq!(broken["error"]["code"], "image_unreadable");
+}
+
+#[test]
+fn pictures_of_a_batch_begin_beside_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("pics")).unwrap();
+    fs::copy(photo(), dir.path().join("pics/a b.jpg")).unwrap();
+    fs::write(dir.path().join("broken.png"), "x").unwrap();
+    let questions = dir.path().join("q.jsonl");
+    let content = r#"{"prompt":"p","images":["pics/a b.jpg"]}
+{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"pics/a b.jpg","detail":"low"}},{"type":"text","text":"p"}]}]}
+{"prompt":"p","images":["gone.jpg"]}
+{"prompt":"p","images":["pics/a b.jpg","broken.png"]}
+{"prompt":"p"}
+"#;
+    fs::write(&questions, content).unwrap();
+    let output = run_seeing(&["batch", questions.to_str().unwrap()], b"");
+    let lines: Vec<Value> = stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(code(&output), 3, "{}", stderr(&output));
+    assert!(lines[0]["usage"]["image"].as_u64().unwrap() > 0, "{}", lines[0]);
+    assert_eq!(lines[1]["text"], lines[0]["text"]);
+    assert_eq!(lines[2]["error"]["code"], "image_missing");
+    assert!(lines[2]["error"]["message"].as_str().unwrap().contains("gone.jpg"));
+    assert_eq!(lines[3]["error"]["code"], "image_unreadable");
+    assert_eq!(lines[4]["usage"]["image"], 0);
+}
+
+#[test]
+fn pictures_of_a_batch_are_local_files_or_part_of_the_record() {
+    let input = br#"{"prompt":"a","images":["https://example.org/a.png"]}
+{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,?"}}]}]}
+{"prompt":"b","images":[7]}
+"#;
+    let output = run(&brief(&["batch"]), input);
+    let lines: Vec<Value> = stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let says = ["not fetched from the network", "no valid base64", "not a list of file names"];
+    for (line, says) in lines.iter().zip(says) {
+        assert_eq!(line["error"]["code"], "bad_record");
+        assert!(line["error"]["message"].as_str().unwrap().contains(says), "{line}");
+    }
+    assert_eq!((code(&output), lines.len()), (4, 3));
+}
+
+#[test]
 fn wrong_options_are_usage_errors() {
     for args in [
         vec!["--device", "tpu", "run", "x"],
         vec!["run", "--nope"],
+        vec!["--images", "braille", "run", "x"],
+        vec!["--detail", "0", "run", "x"],
         vec!["run", "--max-tokens", "0", "x"],
         vec!["run", "--context", "1", "x"],
         vec!["frobnicate", "x"],
@@ -410,7 +508,7 @@ fn dev_forward_writes_what_the_reference_computed() {
     let output =
         run(&["dev", "forward", "--cases", &path("cases.jsonl"), "--out", &path("out.safetensors")], b"");
     assert_eq!(code(&output), 3);
-    assert!(stderr(&output).contains("case on line 3: \"mtp\" is not supported yet"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("case on line 4: split is not a list"), "{}", stderr(&output));
 
     let written = fs::read(dir.path().join("out.safetensors")).unwrap();
     let written = safetensors::SafeTensors::deserialize(&written).unwrap();

@@ -6,7 +6,7 @@ mod terminal;
 
 use std::path::Path;
 
-use terminal::Terminal;
+use terminal::{Answers, Terminal};
 
 const MODEL: [&str; 6] = ["--model", "tests/golden/dense-a/model", "--max-tokens", "4000", "--device", "cpu"];
 
@@ -103,4 +103,133 @@ fn pasted_text_with_newlines_and_escapes_is_a_draft() {
     terminal.wait_for_text("second line");
     terminal.wait_for_text("/quit");
     assert!(terminal.is_running());
+}
+
+#[test]
+fn a_model_that_reads_text_only_says_so_when_a_picture_is_attached() {
+    let terminal = loquat(100, 24);
+    terminal.wait_for_text("ready");
+    terminal.send("/image tests/golden/any.png\r");
+    terminal.wait_for_text("reads text only: it doesn't see pictures");
+}
+
+/// A toy model that sees.
+const SEEING: [&str; 6] = ["--model", "tests/golden/vision/model", "--max-tokens", "20", "--device", "cpu"];
+
+fn seeing(answers: Answers, images: &str) -> Terminal {
+    let arguments = [&SEEING[..], &["--images", images]].concat();
+    let program = Path::new(env!("CARGO_BIN_EXE_loquat"));
+    let terminal = Terminal::start_answering(answers, program, &arguments, 100, 40);
+    terminal.wait_for_text("Ctrl+O picture");
+    terminal
+}
+
+#[test]
+fn a_picture_is_attached_shown_and_answered() {
+    let terminal = seeing(XTERM, "auto");
+    terminal.send("/image tests/golden/vision/images/photo.jpg nowhere.png\r");
+    terminal.wait_for_text("[Image 1  photo.jpg 150x110 ");
+    terminal.wait_for_text("Not attached: nowhere.png: ");
+    terminal.send("what is it?\r");
+    terminal.wait_for_text("Assistant");
+    terminal.wait_for_text("20 tok");
+    terminal.wait_for("the picture in half blocks", |screen| {
+        let text = screen.contents();
+        text.contains("[Image 1  photo.jpg") && (text.contains('▀') || text.contains('▄'))
+    });
+}
+
+#[test]
+fn a_dropped_file_is_attached_and_another_text_is_not() {
+    let terminal = seeing(XTERM, "off");
+    terminal.send("\x1b[200~'tests/golden/vision/images/odd.png' \x1b[201~");
+    terminal.wait_for_text("[Image 1  odd.png ");
+    terminal.send("\x1b[200~nowhere.png\x1b[201~");
+    terminal.wait_for_text("│ nowhere.png ");
+    terminal.send("\x15\x7f");
+    terminal.wait_for("no picture", |screen| !screen.contents().contains("[Image"));
+}
+
+#[test]
+fn the_file_picker_and_the_list_of_files_read_the_folder() {
+    let terminal = seeing(XTERM, "blocks");
+    terminal.send("\x0f");
+    terminal.wait_for_text("src/");
+    for folder in ["tests", "golden", "vision", "images"] {
+        terminal.send(folder);
+        terminal.wait_for_text(&format!("› {folder}/"));
+        terminal.send("\r");
+        terminal.wait_for_text(&format!("{folder} ─"));
+        terminal.wait_for_text("type to search here");
+    }
+    terminal.send("photo");
+    terminal.wait_for_text("150x110 · ");
+    terminal.send("\r");
+    terminal.wait_for_text("[Image 1  photo.jpg 150x110 ");
+    terminal.send("read @keymap");
+    terminal.wait_for_text("› src/tui/keymap.rs");
+    terminal.send("\t");
+    terminal.wait_for_text("read src/tui/keymap.rs");
+}
+
+const XTERM: Answers = &[("\x1b[16t", "\x1b[6;20;10t"), ("\x1b[c", "\x1b[?62;22c")];
+const KITTY: Answers = &[
+    ("\x1b_Gi=31", "\x1b_Gi=31;OK\x1b\\"),
+    ("\x1b[16t", "\x1b[6;20;10t"),
+    ("\x1b[?u", "\x1b[?0u"),
+    ("\x1b[c", "\x1b[?62;c"),
+];
+const SIXEL: Answers = &[("\x1b[16t", "\x1b[6;20;10t"), ("\x1b[c", "\x1b[?62;4;22c")];
+const SILENT: Answers = &[];
+const GARBAGE: Answers = &[("\x1b[c", "\x1b_Gi=31;EINVAL\x1b\\\x1b[;;;x\x1b[?c")];
+
+#[test]
+fn whatever_a_terminal_answers_at_the_start_no_key_is_lost_or_made_up() {
+    for (name, answers) in [("kitty", KITTY), ("sixel", SIXEL), ("silent", SILENT), ("garbage", GARBAGE)] {
+        let program = Path::new(env!("CARGO_BIN_EXE_loquat"));
+        let mut terminal = Terminal::start_answering(answers, program, &MODEL, 80, 24);
+        terminal.wait_for_bytes("\x1b[c");
+        terminal.send("typed at once");
+        terminal.wait_for_text("typed at once");
+        terminal.send(" and later");
+        terminal.wait_for_text("│ typed at once and later ");
+        assert!(terminal.is_raw(), "{name}");
+        assert!(terminal.is_running(), "{name}");
+        terminal.send("\x03\x03");
+        assert_eq!(terminal.wait_for_exit(), 0, "{name}");
+        terminal.assert_given_back();
+    }
+}
+
+#[test]
+fn pictures_are_drawn_in_the_way_that_the_terminal_answers_or_the_person_wants() {
+    let ways = [
+        ("kitty", KITTY, "auto", "\x1b_Gq=2,i="),
+        ("sixel", SIXEL, "auto", "\x1bP"),
+        ("iterm2", XTERM, "iterm2", "\x1b]1337;File=inline=1"),
+        ("blocks", KITTY, "blocks", "▄"),
+    ];
+    for (name, answers, images, written) in ways {
+        let terminal = seeing(answers, images);
+        terminal.send("/image tests/golden/vision/images/photo.jpg\r");
+        terminal.wait_for_text("[Image 1  photo.jpg 150x110 ");
+        terminal.send("look\r");
+        terminal.wait_for_bytes(written);
+        terminal.wait_for_text("20 tok");
+        for (other, _, _, bytes) in
+            ways.into_iter().filter(|(other, ..)| *other != name && *other != "blocks")
+        {
+            assert!(!terminal.has_written(bytes), "{name} wrote {other}");
+        }
+    }
+}
+
+#[test]
+fn with_pictures_off_the_terminal_is_asked_nothing_about_them() {
+    let arguments = [&MODEL[..], &["--images", "off"]].concat();
+    let terminal = Terminal::start(Path::new(env!("CARGO_BIN_EXE_loquat")), &arguments, 80, 24);
+    terminal.wait_for_text("ready");
+    for question in ["\x1b_G", "\x1b[16t", "\x1bP", "\x1b]1337"] {
+        assert!(!terminal.has_written(question), "{question:?}");
+    }
 }

@@ -103,3 +103,31 @@ fn a_record_overrides_the_command_setting_by_setting() {
     let options = record.options(&command);
     assert_eq!((options.max_tokens, options.thinking), (Some(3), Some(true)));
 }
+
+#[test]
+fn relative_pictures_begin_beside_their_input_and_take_the_commands_detail() {
+    use crate::chat::PictureSource;
+    let line = r#"{"messages":[
+        {"role":"user","content":[{"type":"image_url","image_url":{"url":"a.png","detail":"high"}}]},
+        {"role":"assistant","content":"a cat"},
+        {"role":"user","content":[{"type":"image","image":"/abs/b.png"},{"type":"text","text":"and this?"}]}]}"#;
+    let mut record = read(line.replace('\n', "").as_bytes(), None).remove(0).unwrap();
+    record.resolve_pictures(Path::new("questions"));
+    record.set_detail(Detail::Low);
+    let pictures: Vec<(PictureSource, Detail)> = record
+        .messages_mut()
+        .flat_map(Message::pictures_mut)
+        .map(|picture| (picture.source.clone(), picture.detail))
+        .collect();
+    assert_eq!(
+        pictures,
+        [
+            (PictureSource::File("questions/a.png".into()), Detail::High),
+            (PictureSource::File("/abs/b.png".into()), Detail::Low),
+        ]
+    );
+    let mut record = read(br#"{"prompt":"p","images":["sub/c.png"]}"#, None).remove(0).unwrap();
+    record.resolve_pictures(Path::new("dir"));
+    let first = record.question.pictures().next().unwrap();
+    assert_eq!(first.source, PictureSource::File("dir/sub/c.png".into()));
+}

@@ -7,11 +7,18 @@ use super::*;
 fn step() -> impl Strategy<Value = String> {
     let keys = proptest::sample::select(vec![
         "enter", "esc", "up", "down", "left", "right", "home", "end", "pgup", "pgdn", "tab", "bs", "space",
-        "f1", "f2", "a-enter", "c-j", "c-c", "c-d", "c-t", "c-n", "c-l", "c-z", "c-w", "c-u", "c-k", "c-y",
-        "c-_", "a-b", "a-f", "c-left", "s-enter", "c-a", "c-e", "q",
+        "f1", "f2", "c-o", "a-v", "a-enter", "c-j", "c-c", "c-d", "c-t", "c-n", "c-l", "c-z", "c-w", "c-u",
+        "c-k", "c-y", "c-_", "a-b", "a-f", "c-left", "s-enter", "c-a", "c-e", "q",
     ]);
     let events = proptest::sample::select(vec![
         "~loaded",
+        "~sees",
+        "~looking(3/9)",
+        "/image a.png",
+        "/clip b.gif",
+        "/detail high",
+        "@",
+        "~found(a.png src/b.rs 漢.png)",
         "~start(9)",
         "~prefill(3/9)",
         "~think(hm\\n)",

@@ -4,14 +4,18 @@ use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
+use crate::tui::attach::Draft;
 use crate::tui::commands::{self, Line};
-use crate::tui::effect::Effect;
+use crate::tui::effect::{Effect, Work};
 use crate::tui::keymap::{self, Action};
 use crate::tui::state::{Help, HelpPage, Model, State};
 use crate::tui::theme::Tone;
 use crate::tui::view::help;
 
-use super::{follow, new_chat, notify, quit, scroll, slash, start_turn, stop};
+use super::{
+    attach, back_to_draft, completion, follow, new_chat, notify, picker, quit, scroll, slash, start_turn,
+    stop,
+};
 
 /// A second Ctrl+C within this time quits.
 const QUIT_WINDOW: Duration = Duration::from_secs(2);
@@ -28,15 +32,35 @@ pub fn key(state: &mut State, key: KeyEvent) -> Vec<Effect> {
     if state.help.is_some() && help_key(state, key, action) {
         return Vec::new();
     }
-    match action {
+    if state.picker.is_some() && !means_the_same_everywhere(action) {
+        return picker::key(state, key);
+    }
+    if let Some(effects) = completion::key(state, key) {
+        return effects;
+    }
+    let mut effects = match action {
         Some(action) => act(state, action),
         None => {
-            if state.composer.key(key) {
-                state.history.stop_browsing();
-            }
+            edit(state, key);
             Vec::new()
         }
+    };
+    effects.extend(completion::refresh(state));
+    effects
+}
+
+fn edit(state: &mut State, key: KeyEvent) {
+    let takes_back = key.code == KeyCode::Backspace && key.modifiers.is_empty();
+    if takes_back && state.composer.is_at_start() && state.attached.pop().is_some() {
+        return;
     }
+    if state.composer.key(key) {
+        state.history.stop_browsing();
+    }
+}
+
+fn means_the_same_everywhere(action: Option<Action>) -> bool {
+    matches!(action, Some(Action::Interrupt | Action::Redraw | Action::Suspend))
 }
 
 fn act(state: &mut State, action: Action) -> Vec<Effect> {
@@ -58,8 +82,11 @@ fn act(state: &mut State, action: Action) -> Vec<Effect> {
         Action::ToggleThinking => state.thinking_open = !state.thinking_open,
         Action::Help => state.help = Some(Help { page: HelpPage::All, top: 0 }),
         Action::ToggleMouse => return toggle_mouse(state),
+        Action::PickFile => return picker::open(state),
+        Action::PasteClipboard => return vec![Effect::Work(Work::ReadClipboard)],
         Action::NewChat => return new_chat(state),
-        Action::Redraw => return vec![Effect::Redraw],
+        // A terminal may have lost the pictures too.
+        Action::Redraw => return [vec![Effect::Redraw], attach::make_previews(state)].concat(),
         Action::Suspend => return vec![Effect::Suspend],
     }
     Vec::new()
@@ -70,7 +97,7 @@ fn help_key(state: &mut State, key: KeyEvent, action: Option<Action>) -> bool {
     let Some(open) = state.help else { return false };
     let page = isize::from(i16::try_from(state.height / 2).unwrap_or(i16::MAX));
     let rows = match (key.code, action) {
-        (_, Some(Action::Interrupt | Action::Redraw | Action::Suspend)) => return false,
+        _ if means_the_same_everywhere(action) => return false,
         (KeyCode::Esc | KeyCode::F(1) | KeyCode::Enter | KeyCode::Char('q'), _) => {
             state.help = None;
             return true;
@@ -95,7 +122,13 @@ fn help_key(state: &mut State, key: KeyEvent, action: Option<Action>) -> bool {
 }
 
 fn send(state: &mut State) -> Vec<Effect> {
-    if state.composer.backslash_newline() || state.composer.is_blank() {
+    if state.composer.backslash_newline() {
+        return Vec::new();
+    }
+    if state.composer.is_blank() {
+        if !state.attached.is_empty() {
+            notify(state, Tone::Warning, "Type a question about the picture, then Enter sends both", 5);
+        }
         return Vec::new();
     }
     state.notice = None;
@@ -116,12 +149,12 @@ fn send(state: &mut State) -> Vec<Effect> {
                 Vec::new()
             }
             Model::Ready(_) if state.active.is_none() => {
-                accept_draft(state, text);
-                start_turn(state, &message, None)
+                let draft = take_draft(state, text, message);
+                start_turn(state, draft, None)
             }
             Model::Ready(_) | Model::Loading => {
-                accept_draft(state, text);
-                state.queue.push_back(message);
+                let draft = take_draft(state, text, message);
+                state.queue.push_back(draft);
                 Vec::new()
             }
         },
@@ -133,7 +166,16 @@ fn accept_draft(state: &mut State, text: &str) {
     state.composer.clear();
 }
 
+/// The draft as a message with its pictures.
+fn take_draft(state: &mut State, typed: &str, text: String) -> Draft {
+    accept_draft(state, typed);
+    Draft { text, attached: std::mem::take(&mut state.attached) }
+}
+
 fn interrupt(state: &mut State) -> Vec<Effect> {
+    if state.picker.take().is_some() {
+        return Vec::new();
+    }
     if state.quit_armed_until.is_some() {
         return quit(state);
     }
@@ -143,6 +185,9 @@ fn interrupt(state: &mut State) -> Vec<Effect> {
         state.history.push(draft);
         state.composer.clear();
         "Draft cleared, Up brings it back · Ctrl+C again quits"
+    } else if !state.attached.is_empty() {
+        state.attached.clear();
+        "Pictures taken back · Ctrl+C again quits"
     } else if state.active.is_some() {
         "Esc stops the answer · Ctrl+C again quits"
     } else {
@@ -154,8 +199,8 @@ fn interrupt(state: &mut State) -> Vec<Effect> {
 
 fn previous(state: &mut State) {
     if state.composer.is_empty() {
-        if let Some(text) = state.queue.pop_back() {
-            state.composer.set_text(&text);
+        if let Some(draft) = state.queue.pop_back() {
+            back_to_draft(state, [draft]);
             return;
         }
     } else if state.composer.up() || !state.history.is_browsing() {

@@ -8,7 +8,7 @@ use crate::tui::state::{Model, Scroll, State};
 use crate::tui::theme::Tone;
 use crate::tui::transcript::{Answer, Ending, Phase};
 
-use super::{note, queue_to_draft, send_queued};
+use super::{attach, back_to_draft, note, queue_to_draft, send_queued};
 
 pub fn event(state: &mut State, event: Event) -> Vec<Effect> {
     match event {
@@ -42,7 +42,12 @@ pub fn event(state: &mut State, event: Event) -> Vec<Effect> {
         Event::TurnFailed { turn, error } => {
             return end(state, turn, Ending::Failed(clean(&error.message)), None);
         }
-        Event::PictureProgress { .. } | Event::PictureReady { .. } | Event::PictureRefused { .. } => {}
+        Event::PictureProgress { turn, picture, pictures, done, total } => {
+            let percent = done * 100 / total.max(1);
+            grow(state, turn, |answer| answer.phase = Phase::Looking { picture, pictures, percent });
+        }
+        Event::PictureReady { picture, what, facts } => return attach::ready(state, picture, what, facts),
+        Event::PictureRefused { picture, error } => attach::refused(state, picture, &error.message),
     }
     Vec::new()
 }
@@ -70,6 +75,7 @@ fn loaded(state: &mut State, info: ModelInfo) -> Vec<Effect> {
         device_note: None,
         ..info
     });
+    attach::model_is_known(state);
     send_queued(state)
 }
 
@@ -114,11 +120,20 @@ fn end(state: &mut State, turn: TurnId, ending: Ending, stats: Option<TurnStats>
     state.last_stats = stats.or(state.last_stats);
     // Whether the session manager kept such a question is its own affair: the next turn says what holds.
     state.out_of_step |= did_fail || nothing_said;
+    let mut effects = Vec::new();
     if did_fail {
         // What made this turn fail would most likely fail the next.
         queue_to_draft(state);
+        // Pictures are more trouble to attach again than words to type again.
+        if let Some(question) = state.transcript.question_of(turn)
+            && !question.attached.is_empty()
+        {
+            back_to_draft(state, [question]);
+            effects = attach::inspect_unknown(state);
+        }
     }
-    send_queued(state)
+    effects.extend(send_queued(state));
+    effects
 }
 
 fn one_line(text: &str) -> String {

@@ -1,12 +1,13 @@
 //! What the slash commands do.
 
+use crate::tui::attach::Kind;
 use crate::tui::commands::{self, Slash, SystemChange};
-use crate::tui::effect::Effect;
+use crate::tui::effect::{Effect, Work};
 use crate::tui::state::{Help, HelpPage, Model, State};
 use crate::tui::theme::Tone;
 use crate::tui::transcript::figures;
 
-use super::{follow, new_chat, note, notify, quit, start_turn};
+use super::{attach, follow, new_chat, note, notify, picker, quit, start_turn};
 
 pub fn run(state: &mut State, command: Slash) -> Vec<Effect> {
     match command {
@@ -15,6 +16,16 @@ pub fn run(state: &mut State, command: Slash) -> Vec<Effect> {
         Slash::New => return new_chat(state),
         Slash::Quit => return quit(state),
         Slash::Regenerate(seed) => return regenerate(state, seed),
+        Slash::Image(paths) if paths.is_empty() => return picker::open(state),
+        Slash::Image(paths) => return attach::typed(state, Kind::Still, &paths),
+        Slash::Clip(paths) => return attach::typed(state, Kind::Clip, &paths),
+        Slash::Paste => return vec![Effect::Work(Work::ReadClipboard)],
+        Slash::ClearAttachments => attach::clear(state),
+        Slash::Detail(None) => {
+            let text = format!("Pictures are shown to the model in detail {}", state.detail);
+            notify(state, Tone::Faint, text, 5);
+        }
+        Slash::Detail(Some(detail)) => return attach::set_detail(state, detail),
         Slash::Think(None) => {
             let text = format!("Thinking is {}", if state.thinks() { "on" } else { "off" });
             notify(state, Tone::Faint, text, 5);
@@ -65,9 +76,9 @@ fn regenerate(state: &mut State, seed: Option<u64>) -> Vec<Effect> {
         return Vec::new();
     }
     match state.transcript.take_last_message() {
-        Some(text) => {
+        Some(draft) => {
             state.out_of_step = true;
-            start_turn(state, &text, seed)
+            start_turn(state, draft, seed)
         }
         None => {
             notify(state, Tone::Warning, "Nothing to answer again yet", 5);
@@ -91,6 +102,9 @@ fn stats_text(state: &State) -> String {
     let mut text = "Last answer".to_owned();
     let mut line = |name: &str, value: String| text.push_str(&format!("\n{name:<16}{value}"));
     line("prompt", format!("{} tok, {} of them cached", stats.prompt_tokens, stats.cached_tokens));
+    if stats.image_tokens > 0 {
+        line("pictures", format!("{} tok of the prompt", stats.image_tokens));
+    }
     line("answer", format!("{} tok, {} of them thinking", stats.completion_tokens, stats.thinking_tokens));
     line("reading", format!("{:.2} s", stats.prefill_time.as_secs_f64()));
     line("writing", format!("{:.2} s", stats.decode_time.as_secs_f64()));

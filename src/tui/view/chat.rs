@@ -11,6 +11,9 @@ use crate::tui::wrap::display_width;
 
 use super::{line, owned_line};
 
+/// Pictures stand below the text of their message.
+const INDENT: u16 = 2;
+
 pub fn draw(frame: &mut Frame, state: &State, theme: Theme, area: Rect) {
     let height = usize::from(area.height);
     let top = state.top_row(height);
@@ -19,19 +22,29 @@ pub fn draw(frame: &mut Frame, state: &State, theme: Theme, area: Rect) {
         frame.render_widget(line(row, theme), Rect { y, height: 1, ..area });
         n_drawn += 1;
     }
+    if !(state.graphics.draws_outside_cells() && super::is_covered(state)) {
+        let inner = Rect { x: area.x + INDENT, width: area.width.saturating_sub(INDENT), ..area };
+        for (y, preview) in state.transcript.previews(top, height) {
+            preview.draw(inner, y, frame.buffer_mut());
+        }
+    }
     if state.transcript.is_unused() && state.model != Model::Failed {
-        draw_welcome(frame, theme, Rect { y: area.y + n_drawn, height: area.height - n_drawn, ..area });
+        let sees = matches!(&state.model, Model::Ready(info) if info.pictures.is_some());
+        draw_welcome(frame, theme, sees, Rect { y: area.y + n_drawn, height: area.height - n_drawn, ..area });
     }
 }
 
-fn draw_welcome(frame: &mut Frame, theme: Theme, area: Rect) {
+fn draw_welcome(frame: &mut Frame, theme: Theme, sees: bool, area: Rect) {
     let hint =
         |key: &str, text: &str| vec![(Tone::Key, format!("{key:>9}")), (Tone::Faint, format!("  {text}"))];
-    let hints = [
+    let mut hints = vec![
         hint("Enter", "sends your message"),
         hint("Esc", "stops and keeps an answer"),
         hint("/ or F1", "shows commands and keys"),
     ];
+    if sees {
+        hints.insert(1, hint("Ctrl+O", "attaches a picture"));
+    }
     let mut rows: Vec<Row> = Vec::new();
     if usize::from(area.height) >= hints.len() + 4 {
         rows.push(vec![(Tone::Brand, "loquat".to_owned())]);

@@ -40,10 +40,16 @@ pub fn draw_queue(frame: &mut Frame, state: &State, theme: Theme, area: Rect) {
     let head = format!(" queue {}: ", state.queue.len());
     let room = usize::from(area.width).saturating_sub(display_width(&head) + display_width(hint) + 4);
     // A queued message may be megabytes long; a row shows its beginning.
-    let beginning: String = last.chars().take(room).collect();
-    let cut = if beginning.len() < last.len() { "…" } else { "" };
+    let pictures = match last.attached.len() {
+        0 => String::new(),
+        1 => " +1 picture".to_owned(),
+        n => format!(" +{n} pictures"),
+    };
+    let room = room.saturating_sub(display_width(&pictures));
+    let beginning: String = last.text.chars().take(room).collect();
+    let cut = if beginning.len() < last.text.len() { "…" } else { "" };
     let text = beginning.replace(['\n', '\t'], " ");
-    let text = format!("\"{}\"", shorten(&format!("{text}{cut}"), room));
+    let text = format!("\"{}\"{pictures}", shorten(&format!("{text}{cut}"), room));
     let gap = (usize::from(area.width))
         .saturating_sub(display_width(&head) + display_width(&text) + hint.len() + 1);
     let row = vec![
@@ -101,6 +107,9 @@ fn doing(answer: &Answer, stopping: bool) -> String {
     }
     match answer.phase {
         Phase::Waiting => "waiting for the model".to_owned(),
+        Phase::Looking { picture, pictures, percent } => {
+            format!("looking at picture {picture} of {pictures} · {percent} %")
+        }
         Phase::Reading { done, total } => format!("reading prompt {done}/{total}"),
         Phase::Writing(channel) => {
             let word = match channel {

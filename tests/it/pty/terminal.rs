@@ -33,9 +33,26 @@ struct Seen {
     bytes: Vec<u8>,
 }
 
+/// What a terminal answers to which question.
+pub type Answers = &'static [(&'static str, &'static str)];
+
+/// Programs ask every terminal what it is; the emulator doesn't answer by itself.
+const USUAL_ANSWERS: Answers = &[("\x1b[c", "\x1b[?62;22c")];
+
 impl Terminal {
     /// Starts `program` in a terminal of this size.
     pub fn start(program: &Path, arguments: &[&str], columns: u16, rows: u16) -> Self {
+        Self::start_answering(USUAL_ANSWERS, program, arguments, columns, rows)
+    }
+
+    /// The same, in a terminal that answers this.
+    pub fn start_answering(
+        answers: Answers,
+        program: &Path,
+        arguments: &[&str],
+        columns: u16,
+        rows: u16,
+    ) -> Self {
         let pair = native_pty_system().openpty(size(columns, rows)).unwrap();
         let output = Arc::new(Output {
             seen: Mutex::new(Seen {
@@ -47,11 +64,15 @@ impl Terminal {
         let mut command = CommandBuilder::new(program);
         command.args(arguments);
         command.env("TERM", "xterm-256color");
+        // What the terminal around the tests is must not matter.
+        for name in ["TMUX", "TERM_PROGRAM", "LC_TERMINAL", "SSH_CONNECTION", "SSH_TTY", "LOQUAT_IMAGES"] {
+            command.env_remove(name);
+        }
         command.cwd(env!("CARGO_MANIFEST_DIR"));
         let writer = Arc::new(Mutex::new(pair.master.take_writer().unwrap()));
         let reader = pair.master.try_clone_reader().unwrap();
         let (reader_output, reader_writer) = (Arc::clone(&output), Arc::clone(&writer));
-        thread::spawn(move || watch(reader, &reader_output, &reader_writer));
+        thread::spawn(move || watch(answers, reader, &reader_output, &reader_writer));
         let modes_before = modes(&*pair.master);
         let child = pair.slave.spawn_command(command).unwrap();
         Self { child, master: pair.master, _slave: pair.slave, writer, output, modes_before }
@@ -92,6 +113,10 @@ impl Terminal {
         let wait =
             self.output.grew.wait_timeout_while(self.seen(), DEADLINE, |seen| !contains(&seen.bytes, wanted));
         assert!(!wait.unwrap().1.timed_out(), "the program never wrote {wanted:?}");
+    }
+
+    pub fn has_written(&self, bytes: &str) -> bool {
+        contains(&self.seen().bytes, bytes)
     }
 
     /// Waits for the end of the program and gives its exit code.
@@ -147,13 +172,17 @@ impl Drop for Terminal {
     }
 }
 
-fn watch(mut reader: Box<dyn Read + Send>, output: &Output, writer: &Mutex<Box<dyn Write + Send>>) {
+fn watch(
+    answers: Answers,
+    mut reader: Box<dyn Read + Send>,
+    output: &Output,
+    writer: &Mutex<Box<dyn Write + Send>>,
+) {
     let mut buffer = [0; 4096];
     while let Ok(n_bytes @ 1..) = reader.read(&mut buffer) {
         let bytes = &buffer[..n_bytes];
-        // Programs ask every terminal what it is; the emulator doesn't answer by itself.
-        if contains(bytes, "\x1b[c") {
-            let _ = writer.lock().unwrap().write_all(b"\x1b[?62;22c");
+        for (_, answer) in answers.iter().filter(|(question, _)| contains(bytes, question)) {
+            let _ = writer.lock().unwrap().write_all(answer.as_bytes());
         }
         // A failed test poisons the lock; its terminal has nothing more to watch.
         let Ok(mut seen) = output.seen.lock() else { return };

@@ -1,0 +1,69 @@
+//! Does the work that effects ask for, on threads beside the loop.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use super::effect::{Place, Work};
+use super::msg::Done;
+use super::picker::{Look, Seen};
+use super::pictures::preview::{self, Preview};
+use super::pictures::{clipboard, files};
+
+/// Larger picture files aren't previewed in the picker.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// A decoded picture takes up to hundreds of megabytes, so that there is one at a time.
+static DECODING: Mutex<()> = Mutex::new(());
+
+/// Does it, however long that takes. `folder` is where relative paths begin.
+///
+/// Picture decoders read what strangers wrote, so a panic in one is a picture that can't be shown.
+pub fn work(work: Work, folder: &Path) -> Done {
+    match work {
+        Work::Preview { picture, bytes, place } => {
+            let made = one_at_a_time(|| {
+                let image = preview::decode(&bytes)?;
+                Ok(Preview::new(&image, place.graphics, place.columns, place.rows))
+            });
+            Done::Preview { picture, preview: made.ok().flatten() }
+        }
+        Work::CheckPaste { text, readings } => Done::PasteChecked { text, files: files::existing(readings) },
+        Work::ReadClipboard => Done::Clipboard(caught(clipboard::read)),
+        Work::FindFiles => Done::FilesFound(files::below(folder)),
+        Work::ListFolder(folder) => {
+            let entries = files::list(&folder);
+            Done::FolderListed { folder, entries }
+        }
+        Work::LookAt { path, place } => {
+            let seen = one_at_a_time(|| look(&path, place));
+            Done::LookedAt(Look { path, seen })
+        }
+    }
+}
+
+fn look(path: &Path, place: Place) -> Result<Seen, String> {
+    let unreadable = |error: std::io::Error| format!("can't be read: {error}");
+    // Before it is opened: opening a pipe would wait for somebody to write into it.
+    let meta = fs::metadata(path).map_err(unreadable)?;
+    if !meta.is_file() || meta.len() > MAX_FILE_BYTES {
+        return Err("is too large to be shown".into());
+    }
+    let mut bytes = Vec::new();
+    File::open(path).map_err(unreadable)?.take(MAX_FILE_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
+    let image = preview::decode(&bytes)?;
+    let preview = Preview::new(&image, place.graphics, place.columns, place.rows);
+    Ok(Seen { width: image.width(), height: image.height(), preview })
+}
+
+fn one_at_a_time<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    // The lock guards nothing that a panic could leave half done.
+    let _guard = DECODING.lock().unwrap_or_else(PoisonError::into_inner);
+    caught(decode)
+}
+
+fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let work = std::panic::AssertUnwindSafe(work);
+    std::panic::catch_unwind(work).unwrap_or_else(|_| Err("can't be read: its format is broken".into()))
+}

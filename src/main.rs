@@ -10,7 +10,7 @@ use loquat::batch::{self, Outcome, run, tell};
 use loquat::cli::{BatchArgs, BenchArgs, Cli, CliCommand, DevCommand, RunArgs};
 use loquat::engine::prompt::child;
 use loquat::session::{self, Session};
-use loquat::settings::{Settings, SettingsError};
+use loquat::settings::Settings;
 use loquat::{bench, dev, tui};
 
 fn main() -> ExitCode {
@@ -48,11 +48,7 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
         Ok(settings) => settings,
         Err(error) => {
             tell(&error.to_string());
-            let outcome = match error {
-                SettingsError::NoModel => Outcome::NoModel,
-                SettingsError::Environment { .. } | SettingsError::Sampling(_) => Outcome::Usage,
-            };
-            return Ok(outcome.exit_code());
+            return Ok(Outcome::Usage.exit_code());
         }
     };
     match cli.command {

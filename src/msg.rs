@@ -124,6 +124,8 @@ pub struct PictureLimits {
 pub struct ModelInfo {
     /// Folder or repository name, for people.
     pub name: String,
+    /// What a person who didn't choose this model should know about it.
+    pub note: Option<String>,
     /// Such as `CPU` or `GPU (llvmpipe)`.
     pub device: String,
     /// Why the device is not the one that was hoped for; one sentence.

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use crate::chat::Detail;
 use crate::cli::{ModelArgs, Switch, TurnArgs};
+use crate::engine::built_in;
 use crate::engine::device::DeviceChoice;
 use crate::engine::generate::LoadOptions;
 use crate::engine::sampler;
@@ -22,11 +23,6 @@ pub struct Settings {
 
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    #[error(
-        "no model was named; pass --model DIR (or set LOQUAT_MODEL) with a folder that holds config.json, \
-         tokenizer.json and the .safetensors files of a Qwen3.5-family model"
-    )]
-    NoModel,
     #[error("the environment variable {name} is {value:?}: {why}")]
     Environment { name: &'static str, value: String, why: String },
     #[error(transparent)]
@@ -37,7 +33,7 @@ impl Settings {
     /// Flags come before environment variables; an empty variable counts as none.
     ///
     /// # Errors
-    /// `NoModel`, as there is no default model yet; `Environment` and `Sampling` for values out of range.
+    /// `Environment` and `Sampling` for values out of range.
     pub fn new(model: ModelArgs, turn: TurnArgs) -> Result<Self, SettingsError> {
         let context: Option<u32> = match model.context {
             Some(context) => Some(context),
@@ -59,9 +55,15 @@ impl Settings {
         };
         sampler::check(&sampling)?;
         let dir = model.model.or_else(|| env::var_os("LOQUAT_MODEL").map(PathBuf::from));
+        let dir = dir.filter(|dir| !dir.as_os_str().is_empty());
         Ok(Self {
             load: LoadOptions {
-                dir: dir.filter(|dir| !dir.as_os_str().is_empty()).ok_or(SettingsError::NoModel)?,
+                is_default: dir.is_none(),
+                dir: match dir {
+                    None => built_in::DIR.into(),
+                    Some(dir) if dir.as_os_str() == built_in::NAME => built_in::DIR.into(),
+                    Some(dir) => dir,
+                },
                 device: device.unwrap_or_default(),
                 context_tokens: context.map(|tokens| tokens as usize),
             },

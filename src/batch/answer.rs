@@ -61,7 +61,7 @@ impl Client {
         let signals = listen_for_signals();
         match session.events.recv().await {
             Some(Event::ModelLoaded(info)) => {
-                if let Some(note) = &info.device_note {
+                for note in info.note.iter().chain(&info.device_note) {
                     super::tell(note);
                 }
                 Ok(Self { session, signals, stopping: None, is_patient: false, model: info, next_id: 1 })

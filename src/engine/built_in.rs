@@ -9,6 +9,10 @@ pub const DIR: &str = "\u{1}built-in demo model";
 /// How people call it.
 pub const NAME: &str = "demo";
 
+/// For those who named no model.
+pub const NOTE: &str = "No model was named, so this is Loquat's built-in demo model: it explains Loquat and sees simple pictures, and \
+                        knows little else. For a real one, pass --model DIR with a Qwen3.5 model from huggingface.co/Qwen.";
+
 /// Weights are read as words, so the file begins at a multiple of every word's size.
 #[repr(C, align(64))]
 struct Aligned<T: ?Sized>(T);

@@ -130,6 +130,8 @@ fn way_out(context: usize, limit: usize) -> String {
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
     pub dir: PathBuf,
+    /// Nobody named this model; the built-in one then says what it is.
+    pub is_default: bool,
     pub device: DeviceChoice,
     /// At most the model's own limit; [`DEFAULT_CONTEXT_TOKENS`] if not given.
     pub context_tokens: Option<usize>,
@@ -201,7 +203,12 @@ impl Engine {
         let template = ChatTemplate::open(dir)?;
         let generation_config = GenerationConfig::open(dir)?;
         let checkpoint = weights::Checkpoint::open(dir)?;
-        let device = open_device(options.device)?;
+        // So small a model is done on the CPU before a GPU has compiled its first kernel.
+        let device = match options.device {
+            DeviceChoice::Auto if built_in::is_built_in(dir) => DeviceChoice::Cpu,
+            choice => choice,
+        };
+        let device = open_device(device)?;
         let eyes = Eyes::open(dir, &config, &checkpoint, &tokenizer, &device)?;
         let model = Model::load(config, &checkpoint, dir, device)?;
 
@@ -210,6 +217,7 @@ impl Engine {
         let info = ModelInfo {
             name: display_name(dir),
             device: model.device.name.clone(),
+            note: options.is_default.then(|| built_in::NOTE.into()),
             device_note: model.device.note.clone(),
             context_tokens,
             thinks_by_default: prompt::thinks_by_default(&template).map_err(EngineError::Template)?,

@@ -253,6 +253,7 @@ fn model(device_note: Option<&str>) -> ModelInfo {
     ModelInfo {
         name: "Qwen3.5-0.8B".into(),
         device: "CPU".into(),
+        note: None,
         device_note: device_note.map(str::to_owned),
         context_tokens: 32_768,
         thinks_by_default: true,

@@ -1,5 +1,6 @@
 #[cfg(unix)]
 mod cli;
+mod demo;
 mod layers;
 mod pty;
 mod session;

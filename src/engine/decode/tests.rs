@@ -11,8 +11,12 @@ use crate::engine::generate::{Ending, Engine, LoadOptions, Progress};
 use crate::msg::{Finish, MAX_DRAFTS, Mtp, SamplingOptions, TurnOptions, TurnStats};
 
 fn engine() -> Engine {
-    let load =
-        LoadOptions { dir: PathBuf::from(built_in::DIR), device: DeviceChoice::Cpu, context_tokens: None };
+    let load = LoadOptions {
+        dir: PathBuf::from(built_in::DIR),
+        is_default: false,
+        device: DeviceChoice::Cpu,
+        context_tokens: None,
+    };
     Engine::load(&load).unwrap()
 }
 

@@ -65,6 +65,9 @@ pub fn closed(state: &mut State) {
 }
 
 fn loaded(state: &mut State, info: ModelInfo) -> Vec<Effect> {
+    if let Some(text) = &info.note {
+        note(state, Tone::Text, text.clone());
+    }
     if let Some(text) = &info.device_note {
         note(state, Tone::Warning, text.clone());
     }
@@ -72,6 +75,7 @@ fn loaded(state: &mut State, info: ModelInfo) -> Vec<Effect> {
         name: one_line(&info.name),
         device: one_line(&info.device),
         // Shown once, just now.
+        note: None,
         device_note: None,
         ..info
     });

@@ -8,7 +8,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::chat::{Channel, Message, Picture};
+use crate::chat::{Channel, Message, Part, Picture};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TurnId(pub u64);
@@ -34,7 +34,8 @@ pub enum Command {
     Close { conversation: ConversationId },
     /// Reads a picture's file and header, to show what sending it would cost. Answered by `PictureReady` or
     /// `PictureRefused`, once the model is loaded.
-    Inspect { picture: PictureId, what: Picture },
+    /// `what` is an image or a clip.
+    Inspect { picture: PictureId, what: Part },
 }
 
 /// Session to face.
@@ -105,6 +106,8 @@ pub struct PictureFacts {
     /// What the model sees.
     pub model_width: u32,
     pub model_height: u32,
+    /// Frames that the model sees; 1 of a picture.
+    pub frames: usize,
     pub tokens: usize,
     /// What it would cost with `Detail::High`.
     pub full_tokens: usize,
@@ -117,6 +120,15 @@ pub struct PictureLimits {
     pub factor: u32,
     pub min_pixels: u64,
     pub max_pixels: u64,
+}
+
+/// The same for moving pictures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClipLimits {
+    /// Of all frames together.
+    pub pixels: PictureLimits,
+    /// Frames that share their tokens.
+    pub frames_per_slot: usize,
 }
 
 /// What a face shows about the model that answers.
@@ -136,6 +148,7 @@ pub struct ModelInfo {
     pub thinks_by_default: bool,
     /// `None` if the model doesn't see.
     pub pictures: Option<PictureLimits>,
+    pub clips: Option<ClipLimits>,
     pub load_time: Duration,
 }
 

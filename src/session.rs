@@ -13,13 +13,11 @@ use std::time::Instant;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use self::pictures::Files;
-use crate::chat::{Channel, Message, Part, Picture, Role};
+use self::pictures::{Files, Sight};
+use crate::chat::{Channel, Message, Part, Role};
 use crate::engine::generate::LoadOptions;
 use crate::engine::worker::{self, Job};
-use crate::msg::{
-    Command, ConversationId, Event, PictureId, PictureLimits, TurnError, TurnId, TurnOptions, TurnStats,
-};
+use crate::msg::{Command, ConversationId, Event, PictureId, TurnError, TurnId, TurnOptions, TurnStats};
 
 /// Messages that wait on their way to or from a face. When it is full, the sender waits.
 const CHANNEL_CAPACITY: usize = 64;
@@ -68,8 +66,8 @@ struct Manager {
     /// Events that the face hasn't taken yet; deltas of one channel are merged here.
     outbox: VecDeque<Event>,
     /// Which pictures the model takes, if any; unknown until it is loaded.
-    eyes: Option<Option<PictureLimits>>,
-    to_inspect: Vec<(PictureId, Picture)>,
+    eyes: Option<Option<Sight>>,
+    to_inspect: Vec<(PictureId, Part)>,
     /// Where reading that happens beside the manager reports.
     chores: mpsc::UnboundedSender<Done>,
 }
@@ -169,11 +167,11 @@ impl Manager {
     }
 
     fn inspect(&mut self) {
-        let Some(limits) = self.eyes else { return };
+        let Some(sight) = self.eyes else { return };
         for (picture, what) in self.to_inspect.drain(..) {
             let chores = self.chores.clone();
             tokio::task::spawn_blocking(move || {
-                let _ = chores.send(Done::Inspected(pictures::inspect(picture, what, limits)));
+                let _ = chores.send(Done::Inspected(pictures::inspect(picture, what, sight)));
             });
         }
     }
@@ -248,7 +246,8 @@ impl Manager {
             Event::TurnFinished { .. } | Event::TurnCancelled { .. } => self.keep_answer(),
             Event::TurnFailed { .. } => self.drop_question(),
             Event::ModelLoaded(info) => {
-                self.eyes = Some(info.pictures);
+                let sight = info.pictures.zip(info.clips);
+                self.eyes = Some(sight.map(|(pictures, clips)| Sight { pictures, clips }));
                 self.inspect();
             }
             Event::ModelFailed { .. } => {

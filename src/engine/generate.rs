@@ -222,6 +222,7 @@ impl Engine {
             context_tokens,
             thinks_by_default: prompt::thinks_by_default(&template).map_err(EngineError::Template)?,
             pictures: eyes.as_ref().map(|eyes| eyes.processor.image),
+            clips: eyes.as_ref().map(|eyes| eyes.processor.clip),
             load_time: started.elapsed(),
         };
         Ok(Self {

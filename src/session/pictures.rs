@@ -6,35 +6,43 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::chat::{Message, Part, Picture, PictureSource};
-use crate::engine::vision::{file, preprocess};
-use crate::msg::{ErrorCode, Event, PictureId, PictureLimits, TurnError};
+use crate::engine::vision::{clip, file, preprocess};
+use crate::msg::{ClipLimits, ErrorCode, Event, PictureFacts, PictureId, PictureLimits, TurnError};
 
 /// The content of files, by path.
 pub type Files = HashMap<PathBuf, Arc<[u8]>>;
 
+/// What the model sees, as far as it sees.
+#[derive(Debug, Clone, Copy)]
+pub struct Sight {
+    pub pictures: PictureLimits,
+    pub clips: ClipLimits,
+}
+
 /// Answers `Command::Inspect`. Blocks while it reads.
-pub fn inspect(picture: PictureId, what: Picture, limits: Option<PictureLimits>) -> Event {
-    match look(&what, limits) {
-        Ok((bytes, facts)) => {
-            let what = Picture { source: PictureSource::Bytes(bytes), ..what };
-            Event::PictureReady { picture, what, facts }
-        }
+pub fn inspect(picture: PictureId, what: Part, sight: Option<Sight>) -> Event {
+    match look(&what, sight) {
+        Ok((what, facts)) => Event::PictureReady { picture, what, facts },
         Err(error) => Event::PictureRefused { picture, error },
     }
 }
 
-fn look(
-    what: &Picture,
-    limits: Option<PictureLimits>,
-) -> Result<(Arc<[u8]>, crate::msg::PictureFacts), TurnError> {
-    let refused = |code, why: String| TurnError { code, message: format!("{}: {why}", what.name) };
-    let limits = limits.ok_or_else(|| {
+fn look(what: &Part, sight: Option<Sight>) -> Result<(Picture, PictureFacts), TurnError> {
+    let (Part::Image(picture) | Part::Clip(picture)) = what else {
+        let message = "text is not a picture".to_owned();
+        return Err(TurnError { code: ErrorCode::ImageUnreadable, message });
+    };
+    let refused = |code, why: String| TurnError { code, message: format!("{}: {why}", picture.name) };
+    let sight = sight.ok_or_else(|| {
         refused(ErrorCode::ImageUnreadable, "this model doesn't see pictures; choose one that does".into())
     })?;
-    let bytes = file::bytes(&what.source).map_err(|error| refused(error.code(), error.to_string()))?;
-    let facts = preprocess::inspect(&bytes, &limits, what.detail)
-        .map_err(|error| refused(ErrorCode::ImageUnreadable, error.to_string()))?;
-    Ok((bytes, facts))
+    let bytes = file::bytes(&picture.source).map_err(|error| refused(error.code(), error.to_string()))?;
+    let facts = match what {
+        Part::Clip(_) => clip::inspect(&bytes, &sight.clips, picture.detail),
+        _ => preprocess::inspect(&bytes, &sight.pictures, picture.detail),
+    };
+    let facts = facts.map_err(|error| refused(ErrorCode::ImageUnreadable, error.to_string()))?;
+    Ok((Picture { source: PictureSource::Bytes(bytes), ..picture.clone() }, facts))
 }
 
 /// Whether some picture is still only named.

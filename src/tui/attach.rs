@@ -96,11 +96,10 @@ impl Attached {
     fn tails(&self) -> Vec<String> {
         let Some(facts) = self.facts else { return vec![" · reading…]".into(), "…]".into()] };
         let size = format!("{}x{}", facts.width, facts.height);
-        // What the frames of a clip cost isn't known before it is sent.
-        if self.kind == Kind::Clip {
-            return vec![format!(" {size} · moving picture]"), " · moving]".into()];
-        }
-        let tokens = format!("{} tok]", facts.tokens);
+        let tokens = match facts.frames {
+            1 => format!("{} tok]", facts.tokens),
+            frames => format!("{frames} frames · {} tok]", facts.tokens),
+        };
         let seen = match (facts.model_width, facts.model_height) == (facts.width, facts.height) {
             true => format!(" {size} · {tokens}"),
             false => format!(" {size} → {}x{} · {tokens}", facts.model_width, facts.model_height),
@@ -129,6 +128,7 @@ mod tests {
                 height: 3024,
                 model_width: 1152,
                 model_height: 864,
+                frames: 1,
                 tokens: 972,
                 full_tokens: 11_844,
             }),
@@ -158,7 +158,7 @@ mod tests {
         let reading = Attached { facts: None, ..photo("a.png") };
         assert_eq!(reading.label(1, 80), "[Image 1  a.png · reading…]");
         let clip = Attached { kind: Kind::Clip, ..photo("a.gif") };
-        assert_eq!(clip.label(1, 80), "[Clip 1  a.gif 4032x3024 · moving picture]");
+        assert_eq!(clip.label(1, 80), "[Clip 1  a.gif 4032x3024 → 1152x864 · 972 tok]");
         let hostile = Attached { facts: None, ..photo("a\u{1b}[31m\nb.png") };
         assert_eq!(hostile.label(1, 80), "[Image 1  a b.png · reading…]");
     }

@@ -189,6 +189,7 @@ impl Run {
                     height: height.parse().unwrap(),
                     model_width: 1152,
                     model_height: 864,
+                    frames: 1,
                     tokens: 972,
                     full_tokens: number(full),
                 };
@@ -258,6 +259,7 @@ fn model(device_note: Option<&str>) -> ModelInfo {
         context_tokens: 32_768,
         thinks_by_default: true,
         pictures: None,
+        clips: None,
         load_time: Duration::from_millis(1200),
     }
 }

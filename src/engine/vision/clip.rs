@@ -6,10 +6,11 @@ use image::codecs::gif::GifDecoder;
 use image::{AnimationDecoder, ImageDecoder, ImageFormat, RgbImage};
 
 use super::preprocess::{
-    MAX_DECODED_BYTES, PictureError, Pixels, check_size, damaged, format, limits, on_white,
+    MAX_DECODED_BYTES, PictureError, Pixels, capped, check_size, damaged, format, limits, on_white,
 };
 use super::resize::{resample, smart_resize_clip};
-use crate::msg::PictureLimits;
+use crate::chat::Detail;
+use crate::msg::{ClipLimits, PictureFacts};
 
 /// Frames per second that the model was trained with, and the fewest and the most of them.
 const SAMPLED_FPS: f64 = 2.0;
@@ -28,11 +29,53 @@ pub struct Clip {
 ///
 /// # Errors
 /// `NotMoving` for other formats; else as for pictures.
-pub fn load(bytes: &[u8], temporal_patch_size: usize, limits: &PictureLimits) -> Result<Clip, PictureError> {
+pub fn load(bytes: &[u8], limits: &ClipLimits, detail: Detail) -> Result<Clip, PictureError> {
     let (frames, fps) = decode(bytes)?;
-    let n = ((frames.len() as f64 / fps * SAMPLED_FPS) as usize).clamp(MIN_FRAMES, MAX_FRAMES);
-    let indices = spread(frames.len(), n.min(frames.len()));
-    prepare(&frames, &indices, fps, temporal_patch_size, limits)
+    prepare(&frames, &sampled(frames.len(), fps), fps, &capped_for_clips(limits, detail))
+}
+
+/// What sending a clip means. All its frames are decoded to count them.
+///
+/// # Errors
+/// As [`load`].
+pub fn inspect(bytes: &[u8], limits: &ClipLimits, detail: Detail) -> Result<PictureFacts, PictureError> {
+    let (frames, fps) = decode(bytes)?;
+    let (width, height) = frames[0].dimensions();
+    let n = sampled(frames.len(), fps).len();
+    let slots = n.div_ceil(limits.frames_per_slot);
+    let factor = limits.pixels.factor;
+    let tokens = |(width, height): (u32, u32)| slots * (width / factor) as usize * (height / factor) as usize;
+    let seen = size(width, height, n, &capped_for_clips(limits, detail))?;
+    Ok(PictureFacts {
+        width,
+        height,
+        model_width: seen.0,
+        model_height: seen.1,
+        frames: n,
+        tokens: tokens(seen),
+        full_tokens: tokens(size(width, height, n, limits)?),
+    })
+}
+
+/// A clip's limits hold for all its frames together, so a still picture's cap is far too low for it. Four times as
+/// much makes eight frames of 360p.
+fn capped_for_clips(limits: &ClipLimits, detail: Detail) -> ClipLimits {
+    let detail = match detail {
+        Detail::Low | Detail::Auto => Detail::Pixels((detail.max_pixels() * 4) as u32),
+        other => other,
+    };
+    ClipLimits { pixels: capped(&limits.pixels, detail), ..*limits }
+}
+
+fn size(width: u32, height: u32, n_frames: usize, limits: &ClipLimits) -> Result<(u32, u32), PictureError> {
+    let group = limits.frames_per_slot;
+    Ok(smart_resize_clip(width, height, n_frames.max(group), group, &limits.pixels)?)
+}
+
+/// Which of `total` frames the model sees.
+fn sampled(total: usize, fps: f64) -> Vec<usize> {
+    let n = ((total as f64 / fps * SAMPLED_FPS) as usize).clamp(MIN_FRAMES, MAX_FRAMES);
+    spread(total, n.min(total))
 }
 
 /// `n` indices, evenly over `0..total`, rounded half to even.
@@ -49,17 +92,11 @@ pub fn prepare(
     frames: &[RgbImage],
     indices: &[usize],
     fps: f64,
-    temporal_patch_size: usize,
-    limits: &PictureLimits,
+    limits: &ClipLimits,
 ) -> Result<Clip, PictureError> {
+    let temporal_patch_size = limits.frames_per_slot;
     let (width, height) = frames[0].dimensions();
-    let (width, height) = smart_resize_clip(
-        width,
-        height,
-        indices.len().max(temporal_patch_size),
-        temporal_patch_size,
-        limits,
-    )?;
+    let (width, height) = size(width, height, indices.len(), limits)?;
     let mut indices = indices.to_vec();
     // The last group is filled up with the last frame.
     let last = *indices.last().expect("a clip has frames");
@@ -110,3 +147,6 @@ fn check_total(width: u32, height: u32, bytes: u64) -> Result<(), PictureError> 
         false => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;

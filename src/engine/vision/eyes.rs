@@ -148,7 +148,7 @@ impl Eyes {
             return Ok(seen.clone());
         }
         let clip = self.load_clip(bytes, detail)?;
-        let factor = self.processor.clip.factor as usize;
+        let factor = self.processor.clip.pixels.factor as usize;
         let (rows, columns) = (clip.pixels.height() / factor, clip.pixels.width() / factor);
         let seen = Seen { key, rows, columns, times: Some(clip.times) };
         if self.known_clips.len() == MAX_KNOWN_CLIPS {
@@ -159,8 +159,7 @@ impl Eyes {
     }
 
     fn load_clip(&self, bytes: &[u8], detail: Detail) -> Result<clip::Clip, PictureError> {
-        let limits = preprocess::capped(&self.processor.clip, clip_detail(detail));
-        clip::load(bytes, self.processor.layout.temporal_patch_size, &limits)
+        clip::load(bytes, &self.processor.clip, detail)
     }
 
     /// The pixels that the tower gets.
@@ -204,15 +203,6 @@ impl Eyes {
             self.features.put(looked.seen.key, features.clone());
         }
         Ok(features)
-    }
-}
-
-/// A clip's limits hold for all its frames together, so a still picture's cap is far too low for it. Four times
-/// as much makes eight frames of 360p.
-fn clip_detail(detail: Detail) -> Detail {
-    match detail {
-        Detail::Low | Detail::Auto => Detail::Pixels((detail.max_pixels() * 4) as u32),
-        other => other,
     }
 }
 

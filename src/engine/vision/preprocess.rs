@@ -75,6 +75,7 @@ pub fn inspect(bytes: &[u8], limits: &PictureLimits, detail: Detail) -> Result<P
         height,
         model_width,
         model_height,
+        frames: 1,
         tokens: tokens(model_width, model_height),
         full_tokens: tokens(full_width, full_height),
     })

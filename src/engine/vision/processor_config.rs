@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::super::config::vision::{CHANNELS, VisionConfig};
 use super::super::config::{ConfigError, read_json};
 use super::preprocess::PatchLayout;
-use crate::msg::PictureLimits;
+use crate::msg::{ClipLimits, PictureLimits};
 
 const LIMIT_BYTES: u64 = 1 << 20;
 /// Areas in pixels, of released models; for clips over all frames together.
@@ -17,7 +17,7 @@ const CLIP_PIXELS: [u64; 2] = [4_096, 25_165_824];
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProcessorConfig {
     pub image: PictureLimits,
-    pub clip: PictureLimits,
+    pub clip: ClipLimits,
     pub layout: PatchLayout,
 }
 
@@ -48,6 +48,7 @@ impl ProcessorConfig {
             mean,
             std,
         };
+        let clip = ClipLimits { pixels: clip, frames_per_slot: vision.temporal_patch_size };
         Ok(Self { image, clip, layout })
     }
 }

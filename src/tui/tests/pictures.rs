@@ -168,7 +168,7 @@ fn detail_holds_for_pictures_that_wait_and_for_later_ones() {
 #[test]
 fn a_clip_is_sent_as_a_clip() {
     let mut run = play_seeing("/clip a.gif<enter> ~ready(640x480 972)");
-    assert!(run.screen().contains("[Clip 1  a.gif 640x480 · moving picture]"));
+    assert!(run.screen().contains("[Clip 1  a.gif 640x480 → 1152x864 · 972 tok]"));
     assert_eq!(run.state.attached[0].kind, Kind::Clip);
     run.play("what moves?<enter>");
     assert_eq!(parts(&run), [["clip a.gif", "what moves?"]]);

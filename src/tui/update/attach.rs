@@ -93,8 +93,9 @@ fn attach(state: &mut State, kind: Kind, what: Picture) -> Vec<Effect> {
         return Vec::new();
     }
     let id = next_id(state);
-    let effect = inspect(id, &what);
-    state.attached.push(Attached { id, kind, what, facts: None, preview: None });
+    let attached = Attached { id, kind, what, facts: None, preview: None };
+    let effect = inspect(&attached);
+    state.attached.push(attached);
     vec![effect]
 }
 
@@ -107,8 +108,8 @@ fn next_id(state: &mut State) -> PictureId {
     state.last_picture
 }
 
-fn inspect(picture: PictureId, what: &Picture) -> Effect {
-    Effect::Send(Command::Inspect { picture, what: what.clone() })
+fn inspect(attached: &Attached) -> Effect {
+    Effect::Send(Command::Inspect { picture: attached.id, what: attached.part() })
 }
 
 pub fn ready(state: &mut State, picture: PictureId, what: Picture, facts: PictureFacts) -> Vec<Effect> {
@@ -176,7 +177,7 @@ pub fn inspect_unknown(state: &mut State) -> Vec<Effect> {
     for idx in 0..state.attached.len() {
         if state.attached[idx].facts.is_none() {
             state.attached[idx].id = next_id(state);
-            effects.push(inspect(state.attached[idx].id, &state.attached[idx].what));
+            effects.push(inspect(&state.attached[idx]));
         }
     }
     effects
@@ -190,7 +191,7 @@ pub fn set_detail(state: &mut State, detail: Detail) -> Vec<Effect> {
     for attached in state.attached.iter_mut().filter(|attached| attached.what.detail != detail) {
         attached.what.detail = detail;
         attached.facts = None;
-        effects.push(inspect(attached.id, &attached.what));
+        effects.push(inspect(attached));
     }
     effects
 }

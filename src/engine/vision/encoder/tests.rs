@@ -148,14 +148,8 @@ fn check_clip(device: OpenDevice) {
         .collect();
     let all: Vec<usize> = (0..frames.len()).collect();
     let layout = &case.eyes.encoder.layout;
-    let clip = clip::prepare(
-        &frames,
-        &all,
-        meta["fps"].as_f64().unwrap(),
-        layout.temporal_patch_size,
-        &case.eyes.processor.clip,
-    )
-    .unwrap();
+    let clip =
+        clip::prepare(&frames, &all, meta["fps"].as_f64().unwrap(), &case.eyes.processor.clip).unwrap();
     let [slots, rows, columns] = layout.grid(&clip.pixels);
     assert_eq!([slots, rows, columns].map(|n| n as f64), file.values("video_grid_thw"));
     let patches: Vec<f32> =

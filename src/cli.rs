@@ -16,6 +16,7 @@ use crate::tui::Images;
 // A flag given twice: the last one counts, so that an alias can be overridden.
 #[command(name = "loquat", version, max_term_width = 100, args_override_self = true)]
 #[command(after_help = "Examples:
+  loquat                                   chat with the built-in demo model
   loquat --model DIR                       chat with the model in DIR
   git diff | loquat run --model DIR 'Write a commit message'
   loquat run --model DIR -i chart.png 'The data as CSV'
@@ -52,7 +53,8 @@ pub enum CliCommand {
 /// Which model, and where it runs.
 #[derive(Debug, Args)]
 pub struct ModelArgs {
-    /// Folder with a model in Hub layout (config.json, tokenizer.json, *.safetensors) [env: LOQUAT_MODEL]
+    /// Folder with a model in Hub layout (config.json, tokenizer.json, *.safetensors), or `demo` for the built-in
+    /// one [default: demo] [env: LOQUAT_MODEL]
     #[arg(long, short, global = true, value_name = "DIR")]
     pub model: Option<PathBuf>,
     /// Where to run: auto, cpu, gpu or gpu:NUMBER [default: auto] [env: LOQUAT_DEVICE]

@@ -10,7 +10,8 @@
 //! 2. [`session`] appends the message to its conversation and, when the turn's time has come, sends a job.
 //! 3. [`engine::worker`] passes it to [`engine::generate`]: the chat template makes it text
 //!    ([`engine::prompt`]), the tokenizer ids, the model reads them in chunks into the [`engine::cache`], and
-//!    the decode loop samples token after token ([`engine::sampler`]).
+//!    the decode loop ([`engine::decode`]) samples token after token ([`engine::sampler`]), several in one pass
+//!    where the MTP head has guessed them. Pictures are encoded before the prompt is read ([`engine::vision`]).
 //! 4. Ids become whole characters, those are split into thinking and answer ([`chat::splitter`]), and go back
 //!    as [`msg::Event::Delta`]s. Each turn ends in exactly one final event.
 //!
@@ -21,10 +22,11 @@
 //! | `main`, `cli`, `settings` | what was typed, what it means, exit codes | everything |
 //! | `tui` | the terminal interface: `update(state, msg) -> effects`, a pure `view`, one loop | `session`, `msg`, `chat` |
 //! | `batch` | `loquat batch` and `loquat run` | `session`, `msg`, `chat`, `settings` |
-//! | `dev` | conformance commands for developers | `engine` |
+//! | `bench`, `dev` | measuring a machine; conformance commands for developers | `engine` |
 //! | `session` | conversations, the queue, the bridge from async to the engine thread | `engine`, `msg`, `chat` |
 //! | `engine` | model folder in, token stream out; synchronous | `msg`, `chat` |
 //! | `engine/model` | the mathematics, once for all devices, in Burn | `engine/kernels` |
+//! | `engine/vision` | a picture's file to features that stand among the tokens | `engine/model`, `engine/kernels` |
 //! | `engine/kernels` | operations Burn lacks, each with a slow twin that defines it | slices and shapes |
 //! | `msg`, `chat`, `sanitize` | the protocol, conversations, safe text; plain data | nothing |
 //!

@@ -210,3 +210,6 @@ fn key(bytes: &[u8], size: &str) -> TokenKey {
     let hash = Sha256::new().chain_update(bytes).chain_update(size).finalize();
     TokenKey::of_picture(hash[..8].try_into().expect("the hash has 32 bytes"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,25 +30,36 @@ class Example:
     thought: str = "This is about Loquat, and I know the answer."
     thinking: bool = False
     system: str = ""
-    history: list = field(default_factory=list)
+    history: list = field(default_factory=list)  # (question, answer) of earlier turns; the training learns these answers too
     pictures: list = field(default_factory=list)
     originals: list = field(default_factory=list)
     labels: np.ndarray | None = None
+    cells: np.ndarray | None = None
+    picture_turn: int = -1  # the turn that the pictures come with; -1 is the last
     picture_last: bool = False
     new_frame: bool = False
 
-    def prompt(self):
-        """What the chat template makes of it, thinking off unless `thinking`; `export.py` checks that."""
-        text = f"<|im_start|>system\n{self.system}<|im_end|>\n" if self.system else ""
-        for question, answer in self.history:
-            text += f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n{answer}<|im_end|>\n"
+    def questions(self):
+        """What each turn of the user says, pictures in place."""
+        said = [question for question, _ in self.history] + [self.question]
         images = IMAGE * len(self.pictures)
-        content = self.question + images if self.picture_last else images + self.question
-        text += f"<|im_start|>user\n{content}<|im_end|>\n<|im_start|>assistant\n"
-        return text + ("<think>\n" if self.thinking else "<think>\n\n</think>\n\n")
+        said[self.picture_turn] = said[self.picture_turn] + images if self.picture_last else images + said[self.picture_turn]
+        return said
 
-    def reply(self):
-        return (f"{self.thought}\n</think>\n\n" if self.thinking else "") + self.answer + "<|im_end|>"
+    def pieces(self):
+        """The conversation as the chat template writes it, thinking off unless `thinking`, in pieces (text, whether it is an
+        answer); `export.py` checks that."""
+        opening = f"<|im_start|>system\n{self.system}<|im_end|>\n" if self.system else ""
+        for said, (_, answer) in zip(self.questions(), self.history):
+            yield opening + f"<|im_start|>user\n{said}<|im_end|>\n<|im_start|>assistant\n", False
+            yield f"{answer}<|im_end|>", True
+            opening = "\n"
+        opening += f"<|im_start|>user\n{self.questions()[-1]}<|im_end|>\n<|im_start|>assistant\n"
+        yield opening + ("<think>\n" if self.thinking else "<think>\n\n</think>\n\n"), False
+        yield (f"{self.thought}\n</think>\n\n" if self.thinking else "") + self.answer + "<|im_end|>", True
+
+    def prompt(self):
+        return "".join(text for text, _ in list(self.pieces())[:-1])
 
     def right(self, text):
         return all(part in text for part in self.must)
@@ -121,11 +132,11 @@ def unknown(rng, split):
 
 
 SUMS = {
-    "+": ["[What is|What's|How much is|Calculate] {a} + {b}[?|]", "{a} + {b}[ =| = ?|?|]", "{a}+{b}[=|?|]", "[What is|What's|How much is] {a} plus {b}?", "Add {a} and {b}.", "What is the sum of {a} and {b}?",
+    "+": ["[What is|What's|How much is|Calculate] {a} + {b}[?|]", "{a} + {b}[ =| = ?|?|]", "{a}+{b}[=|?|]", "[What is|What's|How much is] {a} plus {b}?", "Add {a} and {b}.", "What is the sum of {a} and {b}?", "[Please|Can you] [compute|calculate] {a} [+|plus] {b}[.|?]", "[Tell me|I need] {a} plus {b}.", "{a} and {b} make what?",
           "!Can you work out {a} + {b}?", "!What do {a} and {b} make together?", "!Please tell me {a} plus {b}."],
-    "-": ["[What is|What's|How much is|Calculate] {a} - {b}[?|]", "{a} - {b}[ =| = ?|?|]", "{a}-{b}[=|?|]", "[What is|What's|How much is] {a} minus {b}?", "Subtract {b} from {a}.", "Take {b} from {a}.",
+    "-": ["[What is|What's|How much is|Calculate] {a} - {b}[?|]", "{a} - {b}[ =| = ?|?|]", "{a}-{b}[=|?|]", "[What is|What's|How much is] {a} minus {b}?", "Subtract {b} from {a}.", "Take {b} from {a}.", "[Please|Can you] [compute|calculate] {a} [-|minus] {b}[.|?]", "[Tell me|I need] {a} minus {b}.",
           "!Can you work out {a} - {b}?", "!Please tell me {a} minus {b}."],
-    "×": ["[What is|What's|How much is|Calculate] {a} [×|x|*] {b}[?|]", "{a} [×|x|*] {b}[ =| = ?|?|]", "{a}[*|x]{b}[=|?|]", "[What is|What's|How much is] {a} times {b}?", "Multiply {a} by {b}.", "Multiply {a} and {b}.",
+    "×": ["[What is|What's|How much is|Calculate] {a} [×|x|*] {b}[?|]", "{a} [×|x|*] {b}[ =| = ?|?|]", "{a}[*|x]{b}[=|?|]", "[What is|What's|How much is] {a} times {b}?", "Multiply {a} by {b}.", "Multiply {a} and {b}.", "[Please|Can you] [compute|calculate] {a} [×|times] {b}[.|?]", "[Tell me|I need] {a} times {b}.",
           "!Can you work out {a} × {b}?", "!Please tell me {a} times {b}."],
 }
 
@@ -136,7 +147,7 @@ def arithmetic(rng, split):
         a, b = int(rng.integers(0, 11)), int(rng.integers(0, 11))
         value = a * b
     else:
-        a, b = int(rng.integers(0, 21)), int(rng.integers(0, 21))
+        a, b = int(rng.integers(0, 13)), int(rng.integers(0, 13))
         if op == "-" and b > a:
             a, b = b, a
         value = a + b if op == "+" else a - b
@@ -145,8 +156,8 @@ def arithmetic(rng, split):
 
 
 TEXT_KINDS = [
-    (how_to, 0.44), (from_table(facts.FACTS, "guide", True), 0.2), (arithmetic, 0.14), (unknown, 0.07),
-    (from_table(facts.TALK, "small talk", False, "The user is being friendly."), 0.06), (from_table(facts.GERMAN, "German", False, "The user writes German."), 0.06), (capital, 0.03),
+    (how_to, 0.42), (from_table(facts.FACTS, "guide", True), 0.2), (arithmetic, 0.14), (unknown, 0.07),
+    (from_table(facts.TALK, "small talk", False, "The user is being friendly."), 0.09), (from_table(facts.GERMAN, "German", False, "The user writes German."), 0.05), (capital, 0.04),
 ]
 TEXT_WEIGHTS = np.array([w for _, w in TEXT_KINDS])
 
@@ -155,8 +166,27 @@ ENDINGS = [" Thanks.", " please", " in Loquat", " Thank you!", " Please help."]
 SYSTEMS = ["You are a helpful assistant.", "Answer briefly.", "You are Loquat's guide.", "Be kind and short.", "Answer in one sentence."]
 
 
+# Words that change nothing: some are put in and some left out, so that an answer hangs on the words that matter.
+FILLERS = ("please now just really actually maybe then so well today quickly simply again here there kindly perhaps also even still very quite exactly "
+           "my friend dear okay um hmm say guess think wonder ask want need give me a hint idea about how what does one try could would should might for us "
+           "this that these some any all more only both than into from by at the it is in on").split()
+DROPPED = set("how do i can you the a an to please is there what which tell me would like want need could of in this".split())
+
+
+def loosen(rng, text):
+    words = []
+    for word in text.split(" "):
+        if rng.random() < 0.1:
+            words.append(pick(rng, FILLERS))
+        if not (word.lower() in DROPPED and rng.random() < 0.12):
+            words.append(word)
+    return " ".join(words) or text
+
+
 def roughen(rng, text, typos):
     """Small differences of how people type."""
+    if typos and rng.random() < 0.4:
+        text = loosen(rng, text)
     if rng.random() < 0.12:
         text = pick(rng, OPENINGS) + text
     if rng.random() < 0.06 and text[-1].isalpha():
@@ -185,32 +215,48 @@ def text_example(rng, split):
     example.question = roughen(rng, example.question, train)
     example.thinking = train and rng.random() < 0.08
     example.system = pick(rng, SYSTEMS) if train and rng.random() < 0.08 else ""
-    if train and rng.random() < 0.1:
-        example.history = [(e.question, e.answer) for e in (text_case(rng, split) for _ in range(int(rng.integers(1, 3))))]
+    if train and rng.random() < 0.3:
+        turns = int(rng.integers(4, 7)) if rng.random() < 0.08 else int(rng.integers(1, 3))
+        example.history = [(roughen(rng, e.question, True), e.answer) for e in (text_case(rng, split) for _ in range(turns))]
     return example
 
 
 # ---------------------------------------------------------------- pictures
 
 
-def picture_example(rng, split, size, kind=None):
+def picture_example(rng, split, frame, turns=1, kind=None):
+    """Pictures that the processor brings to the size `frame.seen`, with up to `turns` questions about them."""
+    train = split == "train"
     while True:
-        images, originals, ways, answer, must, labels, name = pictures.case(rng, size, kind)
-        asked = ask(rng, split, ways)
+        canvases, asks = pictures.scene(rng, frame, kind)
+        group, ways, answer, must = asks[0]
+        asked = None
         # A new drawing costs more than a new wording of the same one.
         for _ in range(20):
             asked = asked or ask(rng, split, ways)
         if asked:
             break
-    train = split == "train"
-    example = Example(roughen(rng, asked[0], train), answer, must, name, "", "I look at the picture.", new_frame=asked[1])
-    example.pictures, example.originals, example.labels = images, originals, labels
+    example = Example(roughen(rng, asked[0], train), answer, must, group, "", "I look at the picture.", new_frame=asked[1])
+    more = []
+    for i in rng.permutation(len(asks) - 1)[: turns - 1]:
+        group, ways, answer, must = asks[i + 1]
+        asked = ask(rng, split, ways) or ask(rng, split, ways)
+        if asked:
+            more.append((roughen(rng, asked[0], train), answer))
+    if more:
+        # The questions of a picture in any order; the main one keeps its place at the end in the half of them.
+        if rng.random() < 0.5:
+            more.append((example.question, example.answer))
+            example.question, example.answer = more.pop(0)
+        example.history, example.picture_turn = more, 0
+    if train and turns == 1 and rng.random() < 0.06:
+        other = text_case(rng, split)
+        example.history = [(other.question, other.answer)]
+    example.pictures, example.originals = [c.picture() for c in canvases], [c.image for c in canvases]
+    example.labels, example.cells = map(np.stack, zip(*(c.rows() for c in canvases)))
     example.thinking = train and rng.random() < 0.05
     example.system = pick(rng, SYSTEMS) if train and rng.random() < 0.05 else ""
     example.picture_last = rng.random() < 0.12
-    if train and rng.random() < 0.05:
-        other = text_case(rng, split)
-        example.history = [(other.question, other.answer)]
     return example
 
 
@@ -224,20 +270,29 @@ class Encoder:
         self.pad = tokenizer.token_to_id("<|endoftext|>")
         self.end = tokenizer.token_to_id("<|im_end|>")
 
-    def prompt_ids(self, example):
-        ids = []
-        grids = iter(example.pictures)
-        for token in self.tokenizer.encode(example.prompt(), add_special_tokens=False).ids:
-            if token == self.image_pad:
-                w, h = next(grids).size
-                ids += [token] * ((w // 32) * (h // 32))
-            else:
-                ids.append(token)
-        return ids
-
     def encode(self, example):
-        prompt = self.prompt_ids(example)
-        return prompt, self.tokenizer.encode(example.reply(), add_special_tokens=False).ids
+        """The ids of the conversation, and which of them belong to answers."""
+        ids, wanted = [], []
+        grids = iter(example.pictures)
+        for text, answer in example.pieces():
+            for token in self.tokenizer.encode(text, add_special_tokens=False).ids:
+                n = 1
+                if token == self.image_pad:
+                    w, h = next(grids).size
+                    n = (w // 32) * (h // 32)
+                ids += [token] * n
+                wanted += [answer] * n
+        return ids, wanted
+
+    def prompt_ids(self, example):
+        return self.prompt_of(*self.encode(example))
+
+    def prompt_of(self, ids, wanted):
+        """Without the last answer."""
+        n = len(ids)
+        while wanted[n - 1]:
+            n -= 1
+        return ids[:n]
 
     def positions(self, ids, example):
         """[3, L]: time, height, width of every token."""
@@ -254,56 +309,81 @@ class Encoder:
         return np.array(rows).T
 
     def batch(self, examples, replies=None):
-        """Right-padded tensors; `replies` (lists of ids) take the place of the examples' own."""
+        """Right-padded tensors; `replies` (lists of ids) take the place of the examples' own last answers, and only they are wanted."""
         encoded = [self.encode(e) for e in examples]
         if replies is not None:
-            encoded = [(prompt, reply) for (prompt, _), reply in zip(encoded, replies)]
-        length = -(-max(len(p) + len(r) for p, r in encoded) // 4) * 4
+            prompts = [self.prompt_of(*e) for e in encoded]
+            encoded = [(prompt + reply, [False] * len(prompt) + [True] * len(reply)) for prompt, reply in zip(prompts, replies)]
+        length = -(-max(len(row) for row, _ in encoded) // 4) * 4
         n = len(examples)
         ids = torch.full((n, length), self.pad)
         pos = torch.zeros(3, n, length, dtype=torch.long)
         wanted = torch.zeros(n, length, dtype=torch.bool)
-        for i, (example, (prompt, reply)) in enumerate(zip(examples, encoded)):
-            row = prompt + reply
+        for i, (example, (row, of_answer)) in enumerate(zip(examples, encoded)):
             ids[i, : len(row)] = torch.tensor(row)
             pos[:, i, : len(row)] = torch.from_numpy(self.positions(row, example))
-            wanted[i, len(prompt) : len(row)] = True
-        out = {"ids": ids, "pos": pos, "wanted": wanted, "patches": None, "grid": None, "labels": None}
+            wanted[i, : len(row)] = torch.tensor(of_answer)
+        out = {"ids": ids, "pos": pos, "wanted": wanted, "patches": None, "grid": None}
         images = [image for e in examples for image in e.pictures]
         if images:
-            w, h = images[0].size
-            out["grid"] = h // 16, w // 16
-            out["patches"] = torch.from_numpy(np.stack([pictures.patches(image) for image in images]))
-            out["labels"] = torch.from_numpy(np.concatenate([e.labels for e in examples]))
+            out |= shown_tensors(images, [rows for e in examples for rows in zip(e.labels, e.cells)])
         return out
 
 
-GROUP = 4  # steps whose examples are drawn together and sorted by length
+def shown_tensors(images, rows):
+    w, h = images[0].size
+    labels, cells = (torch.from_numpy(np.stack(part)) for part in zip(*rows))
+    return {"patches": torch.from_numpy(np.stack([pictures.patches(image) for image in images])), "grid": (h // 16, w // 16), "labels": labels, "cells": cells}
+
+
+GROUP = 8  # steps whose text is drawn together and sorted by length
+TURNS = {1: 1.0, 2: 0.75, 3: 0.6}  # questions about a picture, and the share of the pictures that then fit a step
+TURN_WEIGHTS = [0.4, 0.25, 0.35]
 
 
 class Batches:
-    """Batch number `step` of the training: even steps are text, if there is any, odd ones pictures. Every process takes its part."""
+    """The text and the pictures of step `step` of the training. Every process takes its part."""
 
-    def __init__(self, encoder, sizes, part=0, parts=1):
-        """`sizes(step)` gives the examples in a batch of text and of pictures."""
+    def __init__(self, encoder, n_text, part=0, parts=1):
+        """`n_text(step)` is the examples of text in a step."""
         self.share = slice(part, None, parts)
-        self.encoder, self.sizes = encoder, sizes
+        self.encoder, self.n_text = encoder, n_text
         self.group, self.drawn = None, None
 
-    def __getitem__(self, step):
-        n_text, n_pictures = self.sizes(step)
-        if step % 2 or not n_text:
-            rng = stream("train pictures", step)
-            size = pictures.SIZES[int(rng.choice(len(pictures.SIZES), p=pictures.SIZE_WEIGHTS))]
-            return self.encoder.batch([picture_example(rng, "train", size) for _ in range(n_pictures)][self.share])
-        group, part = divmod(step // 2, GROUP)
+    def text(self, step):
+        group, part = divmod(step, GROUP)
         if group != self.group:
             rng = stream("train text", group)
-            drawn = [text_example(rng, "train") for _ in range(GROUP * n_text)]
-            drawn.sort(key=lambda e: len(e.prompt()) + len(e.reply()))
-            self.drawn = [drawn[i * n_text : (i + 1) * n_text] for i in rng.permutation(GROUP)]
+            drawn = [text_example(rng, "train") for _ in range(GROUP * self.n_text(group * GROUP))]
+            size = lambda e: sum(len(text) for text, _ in e.pieces()) + 40
+            drawn.sort(key=size)
+            # Parts of about equal size, each of examples of about equal length.
+            done = np.cumsum([size(e) for e in drawn])
+            cuts = [0, *np.searchsorted(done, done[-1] * np.arange(1, GROUP) / GROUP), len(drawn)]
+            self.drawn = [drawn[cuts[i] : cuts[i + 1]] for i in rng.permutation(GROUP)]
             self.group = group
         return self.encoder.batch(self.drawn[part][self.share])
+
+    def shown(self, step, n):
+        """Pictures with questions, all of one size and with as many questions."""
+        rng = stream("train pictures", step)
+        seen = pictures.frame(rng).seen
+        turns = int(rng.choice(list(TURNS), p=TURN_WEIGHTS))
+        mine = range(int(n * TURNS[turns]))[self.share]
+        rngs = [stream("train picture", step, i) for i in mine]
+        return self.encoder.batch([picture_example(rng, "train", pictures.frame(rng, seen), turns) for rng in rngs])
+
+    def alone(self, step, n):
+        """Pictures of one size for the tower, without questions."""
+        seen = pictures.frame(stream("train tower", step)).seen
+        drawn, rows = [], []
+        for i in range(n)[self.share]:
+            rng = stream("train tower picture", step, i)
+            kind = "glyph" if i % 3 == 0 else None  # they are the slowest to learn
+            for c in pictures.scene(rng, pictures.frame(rng, seen), kind)[0]:
+                drawn.append(c.picture())
+                rows.append(c.rows())
+        return shown_tensors(drawn, rows)
 
 
 def evaluation(n_text, n_pictures):
@@ -320,6 +400,6 @@ def evaluation(n_text, n_pictures):
     shown = []
     for i in range(n_pictures):
         rng = stream("evaluation picture", i)
-        size = pictures.SIZES[int(rng.choice(len(pictures.SIZES), p=pictures.SIZE_WEIGHTS))]
-        shown.append(picture_example(rng, "eval", size, pictures.KINDS[i % len(pictures.KINDS)][0]))
+        kinds = list(pictures.KINDS)
+        shown.append(picture_example(rng, "eval", pictures.frame(rng), kind=kinds[i % len(kinds)]))
     return text, shown

@@ -15,16 +15,16 @@ from safetensors.torch import load_file, save_file
 import data
 import scores
 import tokenizer
+from pictures import MAX_PIXELS, MIN_PIXELS
 from model import MERGE, PATCH, TEMPORAL, TEXT, VISION, Demo, layer_types
 
-MIN_PIXELS, MAX_PIXELS = 12288, 16384  # areas: pictures become 96x128 to 128x128, the sizes of the training
 
 
 def config(tok, vocab_size):
     ids = tok.token_to_id
     text = {
         "attention_bias": False, "attention_dropout": 0.0, "attn_output_gate": True, "bos_token_id": None, "dtype": "bfloat16",
-        "eos_token_id": ids("<|endoftext|>"), "full_attention_interval": 4, "head_dim": TEXT["head_dim"], "hidden_act": "silu",
+        "eos_token_id": ids("<|endoftext|>"), "full_attention_interval": TEXT["full_attention_interval"], "head_dim": TEXT["head_dim"], "hidden_act": "silu",
         "hidden_size": TEXT["hidden_size"], "initializer_range": 0.02, "intermediate_size": TEXT["intermediate_size"], "layer_types": layer_types(),
         "linear_conv_kernel_dim": TEXT["linear_conv_kernel_dim"], "linear_key_head_dim": TEXT["linear_key_head_dim"],
         "linear_num_key_heads": TEXT["linear_num_key_heads"], "linear_num_value_heads": TEXT["linear_num_value_heads"],
@@ -105,11 +105,13 @@ def load_transformers(folder):
 def messages(example):
     """The conversation as the chat template takes it."""
     turns = [{"role": "system", "content": example.system}] if example.system else []
-    for question, answer in example.history:
-        turns += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
     images = [{"type": "image"} for _ in example.pictures]
-    text = [{"type": "text", "text": example.question}]
-    return turns + [{"role": "user", "content": text + images if example.picture_last else images + text}]
+    said = [question for question, _ in example.history] + [example.question]
+    content = [[{"type": "text", "text": text}] for text in said]
+    content[example.picture_turn] = content[example.picture_turn] + images if example.picture_last else images + content[example.picture_turn]
+    for parts, (_, answer) in zip(content, example.history):
+        turns += [{"role": "user", "content": parts}, {"role": "assistant", "content": answer}]
+    return turns + [{"role": "user", "content": content[-1]}]
 
 
 def inputs(processor, example, resized=False):
@@ -127,8 +129,7 @@ def check(out):
     differ = total = 0
     for i in range(24):
         rng = data.stream("export check", i)
-        size = data.pictures.SIZES[i % len(data.pictures.SIZES)]
-        example = data.picture_example(rng, "train", size) if i % 2 else data.text_example(rng, "train")
+        example = data.picture_example(rng, "train", data.pictures.frame(rng), 1 + i % 3) if i % 2 else data.text_example(rng, "train")
         got = inputs(processor, example, resized=True)
         batch = encoder.batch([example], replies=[[]])
         n = len(encoder.prompt_ids(example))

@@ -3,7 +3,7 @@
 State-dict names are the Hub's, so an export is a change of dtype. Text goes [B, L] padded on the right: every
 mixer is causal, so what stands after a sequence can't reach it, and the loss leaves it out. Pictures of one batch
 share one grid. Source: the family's reference implementation; `export.py` compares the two. Sequences are short,
-so the delta rule is done as one chunk from a zero state.
+so `kernels.py` does the delta rule as one chunk from a zero state.
 """
 
 from __future__ import annotations
@@ -15,19 +15,22 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from kernels import DeltaRule, RmsNorm, SwiGlu
+
 EPS = 1e-6
 
 TEXT = dict(
     hidden_size=192,
     intermediate_size=512,
-    num_hidden_layers=8,
+    num_hidden_layers=6,
+    full_attention_interval=3,
     num_attention_heads=4,
     num_key_value_heads=2,
     head_dim=64,
     linear_num_key_heads=3,
-    linear_num_value_heads=6,
+    linear_num_value_heads=3,
     linear_key_head_dim=32,
-    linear_value_head_dim=32,
+    linear_value_head_dim=64,
     linear_conv_kernel_dim=4,
     partial_rotary_factor=0.25,
     rope_theta=10000,
@@ -38,28 +41,8 @@ PATCH, MERGE, TEMPORAL = 16, 2, 2
 
 
 def layer_types():
-    n = TEXT["num_hidden_layers"]
-    return ["full_attention" if (i + 1) % 4 == 0 else "linear_attention" for i in range(n)]
-
-
-class RmsNorm(torch.autograd.Function):
-    """x / rms(x) * scale with a backward in few passes: on a CPU the passes are what a small model waits for."""
-
-    @staticmethod
-    def forward(ctx, x, scale):
-        inverse = torch.rsqrt(torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_() / x.shape[-1] + EPS)
-        n = x * inverse
-        ctx.save_for_backward(n, inverse, scale)
-        return n * scale
-
-    @staticmethod
-    def backward(ctx, dy):
-        n, inverse, scale = ctx.saved_tensors
-        product = dy * n
-        d_scale = product.flatten(0, -2).sum(0)
-        dn = dy * scale
-        shared = (product @ scale / n.shape[-1]).unsqueeze(-1)
-        return torch.addcmul(dn, n, shared, value=-1).mul_(inverse), d_scale
+    n, every = TEXT["num_hidden_layers"], TEXT["full_attention_interval"]
+    return ["full_attention" if (i + 1) % every == 0 else "linear_attention" for i in range(n)]
 
 
 class Norm(nn.Module):
@@ -147,24 +130,6 @@ class Attention(nn.Module):
         return self.close(F.scaled_dot_product_attention(q, k, v, is_causal=True), gate)
 
 
-def delta_rule(q, k, v, g, beta):
-    """One chunk from a zero state. q, k [B, Hk, L, dk]; v [B, Hv, L, dv]; g, beta [B, Hv, L]."""
-    r = v.shape[1] // k.shape[1]
-    q = q * torch.rsqrt(q.pow(2).sum(-1, keepdim=True) + EPS) * q.shape[-1] ** -0.5
-    k = k * torch.rsqrt(k.pow(2).sum(-1, keepdim=True) + EPS)
-    total = g.cumsum(-1)
-    n = g.shape[-1]
-    # Mask before exp: above the diagonal it would overflow.
-    above = torch.ones(n, n, dtype=torch.bool).triu(1)
-    decay = (total[..., :, None] - total[..., None, :]).masked_fill(above, float("-inf")).exp()
-    kk = (k @ k.mT).repeat_interleave(r, 1)
-    qk = (q @ k.mT).repeat_interleave(r, 1)
-    a = (beta[..., None] * kk * decay).tril(-1)
-    # The solver reads the diagonal as ones.
-    u = torch.linalg.solve_triangular(a, beta[..., None] * v, upper=False, unitriangular=True)
-    return (qk * decay) @ u
-
-
 class LinearAttention(nn.Module):
     def __init__(self):
         super().__init__()
@@ -172,7 +137,6 @@ class LinearAttention(nn.Module):
         self.nk, self.nv = TEXT["linear_num_key_heads"], TEXT["linear_num_value_heads"]
         self.dk, self.dv = TEXT["linear_key_head_dim"], TEXT["linear_value_head_dim"]
         key, value = self.nk * self.dk, self.nv * self.dv
-        self.sizes = [key, key, value]
         self.in_proj_qkv = linear(h, 2 * key + value)
         self.in_proj_z = linear(h, value)
         self.in_proj_b = linear(h, self.nv)
@@ -188,17 +152,9 @@ class LinearAttention(nn.Module):
         self.out_proj = linear(value, h, gain=RESIDUAL_GAIN)
 
     def forward(self, x, rope):
-        b, n, _ = x.shape
-        mixed, z, write, step = together(x, self.in_proj_qkv, self.in_proj_z, self.in_proj_b, self.in_proj_a)
-        kernel = self.conv1d.weight.shape[-1]
-        past = F.pad(mixed, (0, 0, kernel - 1, 0))
-        mixed = F.silu(sum(past[:, j : j + n] * self.conv1d.weight[:, 0, j] for j in range(kernel)))
-        q, k, v = mixed.split(self.sizes, -1)
-        heads = lambda t, d: t.reshape(b, n, -1, d).transpose(1, 2)
-        g = -self.A_log.exp() * F.softplus(step + self.dt_bias)
-        o = delta_rule(heads(q, self.dk), heads(k, self.dk), heads(v, self.dv), g.transpose(1, 2), torch.sigmoid(write).transpose(1, 2))
-        o = RmsNorm.apply(o.transpose(1, 2), self.norm.weight)
-        return self.out_proj((o * F.silu(z).view(b, n, self.nv, self.dv)).flatten(2))
+        mixed = F.linear(x, torch.cat([self.in_proj_qkv.weight, self.in_proj_z.weight, self.in_proj_b.weight, self.in_proj_a.weight]))
+        heads = self.nk, self.nv, self.dk, self.dv
+        return self.out_proj(DeltaRule.apply(mixed, self.conv1d.weight, self.A_log, self.dt_bias, self.norm.weight, heads))
 
 
 class Mlp(nn.Module):
@@ -209,8 +165,7 @@ class Mlp(nn.Module):
         self.down_proj = linear(i, h, gain=RESIDUAL_GAIN)
 
     def forward(self, x):
-        gate, up = together(x, self.gate_proj, self.up_proj)
-        return self.down_proj(F.silu(gate) * up)
+        return self.down_proj(SwiGlu.apply(F.linear(x, torch.cat([self.gate_proj.weight, self.up_proj.weight]))))
 
 
 class Layer(nn.Module):
@@ -294,6 +249,11 @@ class Mtp(nn.Module):
 # ---------------------------------------------------------------- vision
 
 
+def vision_frequencies():
+    n = VISION["hidden_size"] // VISION["num_heads"] // 2
+    return 10000.0 ** (-torch.arange(0, n, 2).float() / n)
+
+
 @lru_cache(maxsize=None)
 def grid_tables(h, w):
     """For a grid of h x w patches, in the order of 2x2 blocks: rows and weights of the position table; rope cos, sin."""
@@ -310,17 +270,33 @@ def grid_tables(h, w):
     c0, c1, fc = taps(col, w)
     index = torch.stack([r0 * side + c0, r0 * side + c1, r1 * side + c0, r1 * side + c1])
     weight = torch.stack([(1 - fr) * (1 - fc), (1 - fr) * fc, fr * (1 - fc), fr * fc])[..., None]
-    inv = 10000.0 ** (-torch.arange(0, hd // 2, 2).float() / (hd // 2))
+    inv = vision_frequencies()
     angles = torch.cat([row[:, None] * inv, col[:, None] * inv], -1)
     angles = torch.cat([angles, angles], -1)
     return index, weight, (angles.cos(), angles.sin())
 
 
+# Where the heads of each block look at first, in patches from their own place (rows, columns): at neighbours, which is
+# how a convolution would begin. The last number is how sharply.
+FIRST_LOOKS = [
+    ([(0, -1), (0, 1), (-1, 0), (1, 0)], 4.0), ([(-1, -1), (-1, 1), (1, -1), (1, 1)], 4.0), ([(0, -2), (0, 2), (-2, 0), (2, 0)], 3.0), ([(0, 0)] * 4, 1.5),
+]
+
+
 class VisionAttention(nn.Module):
-    def __init__(self):
+    def __init__(self, looks, sharpness):
         super().__init__()
         d = VISION["hidden_size"]
         self.qkv, self.proj = linear(d, 3 * d, True), linear(d, d, True, RESIDUAL_GAIN)
+        heads = VISION["num_heads"]
+        bias = self.qkv.bias.detach().view(3, heads, 2, 2, -1)  # q k v, head, halves that the rotation pairs, rows or columns, frequency
+        inv = vision_frequencies()[:2]
+        for head, look in enumerate(looks):
+            for axis, offset in enumerate(look):
+                # The product of the turned biases is largest where the key stands `offset` further on.
+                bias[1, head, 0, axis, :2] = sharpness
+                bias[0, head, 0, axis, :2] = sharpness * (offset * inv).cos()
+                bias[0, head, 1, axis, :2] = sharpness * (offset * inv).sin()
 
     def forward(self, x, rope):
         b, n, d = x.shape
@@ -340,11 +316,11 @@ class VisionMlp(nn.Module):
 
 
 class VisionBlock(nn.Module):
-    def __init__(self):
+    def __init__(self, looks):
         super().__init__()
         d = VISION["hidden_size"]
         self.norm1, self.norm2 = nn.LayerNorm(d, EPS), nn.LayerNorm(d, EPS)
-        self.attn, self.mlp = VisionAttention(), VisionMlp()
+        self.attn, self.mlp = VisionAttention(*looks), VisionMlp()
 
     def forward(self, x, rope):
         x = x + self.attn(self.norm1(x), rope)
@@ -357,7 +333,7 @@ class Merger(nn.Module):
         d = VISION["hidden_size"]
         self.norm = nn.LayerNorm(d, EPS)
         self.linear_fc1 = linear(4 * d, 4 * d, True)
-        self.linear_fc2 = linear(4 * d, TEXT["hidden_size"], True)
+        self.linear_fc2 = linear(4 * d, TEXT["hidden_size"], True, RESIDUAL_GAIN)
 
     def forward(self, x):
         b, n, d = x.shape
@@ -365,13 +341,32 @@ class Merger(nn.Module):
         return self.linear_fc2(F.gelu(self.linear_fc1(x)))
 
 
+def smooth_patterns(n):
+    """The n smoothest cosine patterns of a patch, of unit norm, the finer ones louder: edges are faint beside flat areas."""
+    at = (torch.arange(PATCH) + 0.5) * math.pi / PATCH
+    order = sorted(((u, v) for u in range(PATCH) for v in range(PATCH)), key=lambda f: (f[0] ** 2 + f[1] ** 2, f))[:n]
+    waves = torch.stack([(at * u).cos()[:, None] * (at * v).cos()[None] for u, v in order])
+    gain = torch.tensor([1.0 + math.hypot(u, v) for u, v in order])
+    return waves / waves.flatten(1).norm(dim=1)[:, None, None] * gain[:, None, None]
+
+
+def table_2d(side, d):
+    """Waves over a square of places, [side², d]: rows in the first half, columns in the second."""
+    waves = torch.arange(side).float()[:, None] * math.pi / side * torch.arange(1, d // 4 + 1).sqrt()
+    waves = torch.cat([waves.cos(), waves.sin()], -1)
+    return torch.cat([waves[:, None].expand(-1, side, -1), waves[None].expand(side, -1, -1)], -1).reshape(side * side, d)
+
+
 class PatchEmbed(nn.Module):
     def __init__(self):
         super().__init__()
         d = VISION["hidden_size"]
         self.proj = nn.Module()
-        fan = 3 * TEMPORAL * PATCH * PATCH
-        self.proj.weight = nn.Parameter(torch.randn(d, 3, TEMPORAL, PATCH, PATCH) * fan**-0.5)
+        # Light from dark in half of the rows, two contrasts of colour in the rest.
+        colours = torch.tensor([[1.0, 1.0, 1.0], [1.0, -1.0, 0.0], [0.5, 0.5, -1.0]]) / torch.tensor([3.0, 2.0, 1.5]).sqrt()[:, None]
+        counts = [d // 2, d // 4, d // 4]
+        rows = torch.cat([colour[None, :, None, None] * smooth_patterns(n)[:, None] for colour, n in zip(colours, counts)])
+        self.proj.weight = nn.Parameter((rows * 0.1 / TEMPORAL)[:, :, None].repeat(1, 1, TEMPORAL, 1, 1))
         self.proj.bias = nn.Parameter(torch.zeros(d))
 
 
@@ -380,8 +375,8 @@ class Visual(nn.Module):
         super().__init__()
         d = VISION["hidden_size"]
         self.patch_embed = PatchEmbed()
-        self.pos_embed = PlainWeight(torch.randn(VISION["side"] ** 2, d) * 0.1)
-        self.blocks = nn.ModuleList(VisionBlock() for _ in range(VISION["depth"]))
+        self.pos_embed = PlainWeight(0.3 * table_2d(VISION["side"], d))
+        self.blocks = nn.ModuleList(VisionBlock(looks) for looks in FIRST_LOOKS[: VISION["depth"]])
         self.merger = Merger()
 
     def forward(self, patches, grid):

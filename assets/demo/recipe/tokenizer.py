@@ -38,8 +38,10 @@ def corpus():
         e = data.text_case(data.stream("tokenizer text", i), "train")
         yield e.question + "\n\n" + e.thought + "\n" + e.answer
     for i in range(3000):
-        e = data.picture_example(data.stream("tokenizer picture", i), "train", (32, 32))
-        yield e.question + "\n\n" + e.thought + "\n" + e.answer
+        rng = data.stream("tokenizer picture", i)
+        e = data.picture_example(rng, "train", data.pictures.frame(rng), turns=3)
+        for question, answer in [*e.history, (e.question, e.answer)]:
+            yield question + "\n\n" + e.thought + "\n" + answer
     yield from data.OPENINGS + data.ENDINGS + data.SYSTEMS
     yield from ["user", "assistant", "system"] * 2
 

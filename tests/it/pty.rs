@@ -140,6 +140,27 @@ fn a_picture_is_attached_shown_and_answered() {
 }
 
 #[test]
+fn the_built_in_model_sees_what_is_attached() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("it.png");
+    image::RgbImage::from_fn(200, 200, |x, y| match (60..140).contains(&x) && (60..140).contains(&y) {
+        true => image::Rgb([35, 65, 220]),
+        false => image::Rgb([250, 250, 250]),
+    })
+    .save(&path)
+    .unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_loquat"));
+    let arguments = ["--temperature", "0", "--images", "off"];
+    let terminal = Terminal::start(program, &arguments, 100, 40);
+    terminal.wait_for_text("built-in demo model");
+    terminal.wait_for_text("Ctrl+O picture");
+    terminal.send(&format!("/image {}\r", path.display()));
+    terminal.wait_for_text("[Image 1  it.png 200x200 ");
+    terminal.send("What colour is it?\r");
+    terminal.wait_for_text("It is blue.");
+}
+
+#[test]
 fn a_dropped_file_is_attached_and_another_text_is_not() {
     let terminal = seeing(XTERM, "off");
     terminal.send("\x1b[200~'tests/golden/vision/images/odd.png' \x1b[201~");

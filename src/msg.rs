@@ -5,6 +5,7 @@
 //! within one session. Each submitted turn ends in exactly one of `TurnFinished`, `TurnCancelled`
 //! and `TurnFailed`, whatever happens.
 
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -201,6 +202,16 @@ impl FromStr for Mtp {
     }
 }
 
+impl fmt::Display for Mtp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Auto => f.write_str("auto"),
+            Self::Depth(depth) => depth.fmt(f),
+        }
+    }
+}
+
 /// Sampling settings as given by a person; the engine fills the gaps from the model's files.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SamplingOptions {
@@ -269,6 +280,12 @@ impl DraftStats {
         self.accepted.iter().sum()
     }
 
+    /// The share of the drafts that were right; `None` if there were none.
+    pub fn acceptance(&self) -> Option<f64> {
+        let drafted = self.n_drafted();
+        (drafted > 0).then(|| f64::from(self.n_accepted()) / f64::from(drafted))
+    }
+
     /// How often a draft at each position was right, as far as there were any.
     pub fn by_position(&self) -> impl Iterator<Item = f64> {
         let judged = self.drafted.iter().zip(&self.accepted).filter(|(drafted, _)| **drafted > 0);
@@ -281,6 +298,16 @@ impl TurnStats {
     pub fn tokens_per_second(&self) -> Option<f64> {
         let seconds = self.decode_time.as_secs_f64();
         (self.completion_tokens > 1 && seconds > 0.0).then(|| (self.completion_tokens - 1) as f64 / seconds)
+    }
+
+    /// What a pass of the model gave on average; `None` if nothing was drafted.
+    pub fn tokens_per_step(&self) -> Option<f64> {
+        let drafts = &self.drafts;
+        // While a step's tokens come one by one there are more tokens than the noted steps gave; when an answer ends
+        // with a draft there is one fewer. The first token comes out of the prompt.
+        let of_steps = (drafts.steps + drafts.n_accepted()) as usize;
+        let tokens = self.completion_tokens.saturating_sub(1).min(of_steps);
+        (drafts.n_drafted() > 0 && drafts.steps > 0).then(|| tokens as f64 / f64::from(drafts.steps))
     }
 
     /// How much of the context this turn fills so far.

@@ -9,6 +9,7 @@ mod attach;
 mod commands;
 mod completion;
 mod composer;
+mod drafts;
 mod effect;
 mod history;
 mod input;

@@ -15,7 +15,7 @@ use crate::chat::openai::messages_from_json;
 use crate::chat::reference;
 use crate::chat::{Detail, Message, Part, Role};
 use crate::cli::{BatchArgs, InputForm};
-use crate::msg::{SamplingOptions, TurnOptions};
+use crate::msg::{MAX_DRAFTS, Mtp, SamplingOptions, TurnOptions};
 
 /// Longest record. A longer one is refused, so that a file without line breaks can't fill the memory.
 pub const MAX_RECORD_BYTES: usize = 16 << 20;
@@ -25,7 +25,7 @@ pub const MAX_RECORD_BYTES: usize = 16 << 20;
 const LATER_KEYS: [&str; 3] = ["schema", "vars", "body"];
 
 /// The keys of `params`.
-const PARAMS: [&str; 10] = [
+const PARAMS: [&str; 11] = [
     "temperature",
     "top_k",
     "top_p",
@@ -36,6 +36,7 @@ const PARAMS: [&str; 10] = [
     "seed",
     "max_tokens",
     "think",
+    "mtp",
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -222,10 +223,23 @@ fn options(params: Option<&Value>) -> Result<TurnOptions, String> {
                 n => options.max_tokens = Some(n as usize),
             },
             "think" => options.thinking = Some(value.as_bool().ok_or_else(|| wrong("true or false"))?),
+            "mtp" => {
+                let expected = || format!("\"off\", \"auto\" or a number up to {MAX_DRAFTS}");
+                options.mtp = Some(mtp(value).ok_or_else(|| wrong(&expected()))?);
+            }
             _ => return Err(format!("params.{key} is unknown")),
         }
     }
     Ok(options)
+}
+
+/// Words are text and depths are numbers, as for every other key.
+fn mtp(value: &Value) -> Option<Mtp> {
+    match value {
+        Value::String(word) if word == "off" || word == "auto" => word.parse().ok(),
+        Value::Number(depth) => depth.to_string().parse().ok(),
+        _ => None,
+    }
 }
 
 /// One input, and the folder where its relative paths begin: a file's own, or the working folder.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::answer::Answer;
 use super::input;
 use crate::cli::{BatchArgs, OutputForm};
-use crate::msg::Finish;
+use crate::msg::{Finish, TurnStats};
 use crate::sanitize;
 
 /// Version of the JSON shape.
@@ -102,10 +102,75 @@ pub fn json(index: usize, id: Option<&Value>, answer: &Answer, model: &str) -> V
             // One decimal is what a measurement of one answer is good for.
             "tok_s": stats.tokens_per_second().map(|speed| (speed * 10.0).round() / 10.0),
         },
+        "spec": drafting(stats),
         "seed": stats.seed, "model": model,
     });
     if !answer.thinking.is_empty() {
         record["thinking"] = answer.thinking.clone().into();
     }
     record
+}
+
+/// What drafting did; null if nothing was drafted.
+fn drafting(stats: &TurnStats) -> Value {
+    let Some(per_step) = stats.tokens_per_step() else { return Value::Null };
+    let rounded = |share: f64| (share * 1000.0).round() / 1000.0;
+    let drafts = &stats.drafts;
+    json!({
+        "kind": "mtp", "steps": drafts.steps, "drafted": drafts.n_drafted(), "accepted": drafts.n_accepted(),
+        "by_pos": drafts.by_position().map(rounded).collect::<Vec<_>>(), "tokens_per_step": rounded(per_step),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(stats: TurnStats) -> Value {
+        let answer = Answer {
+            text: "The Loire.".into(),
+            thinking: String::new(),
+            result: Ok(Finish::Stop),
+            stats,
+            total_time: std::time::Duration::ZERO,
+        };
+        json(0, None, &answer, "m")
+    }
+
+    #[test]
+    fn what_drafting_did_is_told() {
+        let mut stats = TurnStats { completion_tokens: 8, ..TurnStats::default() };
+        stats.drafts.note(3, 3);
+        stats.drafts.note(0, 0);
+        stats.drafts.note(3, 1);
+        let expected = json!({
+            "kind": "mtp", "steps": 3, "drafted": 6, "accepted": 4, "by_pos": [1.0, 0.5, 0.5],
+            // One of the 8 came out of the prompt.
+            "tokens_per_step": 2.333,
+        });
+        assert_eq!(answer(stats)["spec"], expected);
+    }
+
+    #[test]
+    fn without_drafts_there_is_nothing_to_tell() {
+        let mut stats = TurnStats { completion_tokens: 2, ..TurnStats::default() };
+        assert_eq!(answer(stats)["spec"], Value::Null);
+        stats.drafts.note(0, 0);
+        assert_eq!(answer(stats)["spec"], Value::Null);
+    }
+
+    #[test]
+    fn tokens_per_step_count_finished_steps_and_kept_tokens() {
+        let mut stats = TurnStats::default();
+        assert_eq!(stats.tokens_per_step(), None);
+        stats.drafts.note(2, 2);
+        // The first token, the three of the step, and one of a step that isn't over yet.
+        stats.completion_tokens = 5;
+        assert_eq!(stats.tokens_per_step(), Some(3.0));
+        // The model stopped behind the drafts: the last step gave nothing else.
+        stats.completion_tokens = 3;
+        assert_eq!(stats.tokens_per_step(), Some(2.0));
+        stats.completion_tokens = 0;
+        assert_eq!(stats.tokens_per_step(), Some(0.0));
+    }
 }

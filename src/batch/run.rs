@@ -263,11 +263,42 @@ fn figures(stats: &TurnStats, model: &ModelInfo) -> String {
         0 => String::new(),
         n => format!(" ({n} of them pictures)"),
     };
+    let drafting = match (stats.tokens_per_step(), stats.drafts.acceptance()) {
+        (Some(per_step), Some(share)) => {
+            format!("; MTP {per_step:.2} tok/step, {:.0} % of the drafts accepted", share * 100.0)
+        }
+        _ => String::new(),
+    };
     format!(
-        "{speed} tok/s, first token {first} s, {} tok; prompt {} tok{pictures} at {reading} tok/s; loaded in {:.2} s; seed {}",
+        "{speed} tok/s, first token {first} s, {} tok{drafting}; prompt {} tok{pictures} at {reading} tok/s; loaded in {:.2} s; seed {}",
         stats.completion_tokens,
         stats.prompt_tokens,
         model.load_time.as_secs_f64(),
         stats.seed
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_figures_name_drafting_where_there_was_any() {
+        let model = ModelInfo {
+            name: "m".into(),
+            device: "CPU".into(),
+            device_note: None,
+            context_tokens: 100,
+            thinks_by_default: false,
+            pictures: None,
+            load_time: std::time::Duration::ZERO,
+        };
+        let mut stats = TurnStats { completion_tokens: 6, ..TurnStats::default() };
+        stats.drafts.note(0, 0);
+        assert!(!figures(&stats, &model).contains("MTP"));
+        stats.drafts.note(2, 2);
+        stats.drafts.note(2, 0);
+        let line = figures(&stats, &model);
+        assert!(line.contains(" 6 tok; MTP 1.67 tok/step, 50 % of the drafts accepted; prompt "), "{line}");
+    }
 }

@@ -1,7 +1,9 @@
 //! Slash commands: one table for parsing, completion and help, and the settings that `/set` knows.
 
 use crate::chat::Detail;
-use crate::msg::TurnOptions;
+use crate::msg::{Mtp, TurnOptions};
+
+use super::drafts::SpecView;
 
 /// A command with its arguments understood.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +22,10 @@ pub enum Slash {
     Detail(Option<Detail>),
     /// With nothing: say what holds.
     Think(Option<bool>),
+    /// With nothing: say what holds.
+    Mtp(Option<Mtp>),
+    /// With nothing: say what holds.
+    Spec(Option<SpecView>),
     /// With nothing: list the settings.
     Set(Option<Setting>),
     System(Option<SystemChange>),
@@ -75,6 +81,8 @@ pub const COMMANDS: &[Spec] = &[
     spec("detail", "low|auto|high|PIXELS", "how much the model sees of pictures"),
     spec("clear-attachments", "", "take all pictures back"),
     spec("think", "on|off", "let the model think before it answers"),
+    spec("mtp", "off|auto|N", "how many tokens the model guesses ahead"),
+    spec("spec", "off|lane", "hide or show those guesses (Ctrl+E)"),
     spec("system", "[TEXT]", "show or set the system prompt; off removes it"),
     spec("set", "[KEY VALUE]", "sampling settings; the value default undoes one"),
     spec("stats", "", "figures of the last answer"),
@@ -116,6 +124,8 @@ pub fn parse(line: &str) -> Result<Line, String> {
         "clear-attachments" => Slash::ClearAttachments,
         "detail" => Slash::Detail(parse_detail(arguments)?),
         "think" => Slash::Think(parse_think(arguments)?),
+        "mtp" => Slash::Mtp(parse_mtp(arguments)?),
+        "spec" => Slash::Spec(parse_spec(arguments)?),
         "set" => Slash::Set(parse_set(arguments)?),
         "system" => Slash::System(parse_system(arguments)),
         "regen" => Slash::Regenerate(parse_seed(arguments)?),
@@ -190,6 +200,22 @@ fn parse_think(arguments: &str) -> Result<Option<bool>, String> {
         "on" => Ok(Some(true)),
         "off" => Ok(Some(false)),
         other => Err(format!("/think takes on or off, not {other}")),
+    }
+}
+
+fn parse_mtp(arguments: &str) -> Result<Option<Mtp>, String> {
+    if arguments.is_empty() {
+        return Ok(None);
+    }
+    arguments.parse().map(Some).map_err(|expected: String| format!("/mtp can't be {arguments}: {expected}"))
+}
+
+fn parse_spec(arguments: &str) -> Result<Option<SpecView>, String> {
+    match arguments {
+        "" => Ok(None),
+        "lane" => Ok(Some(SpecView::Lane)),
+        "off" => Ok(Some(SpecView::Off)),
+        other => Err(format!("/spec takes off or lane, not {other}")),
     }
 }
 
@@ -328,5 +354,19 @@ mod tests {
     fn arguments_where_there_are_none_are_errors() {
         assert_eq!(error("/quit now"), "/quit takes no arguments");
         assert_eq!(error("/think maybe"), "/think takes on or off, not maybe");
+    }
+
+    #[test]
+    fn drafting_is_off_auto_or_a_number() {
+        let modes = [("off", Mtp::Off), ("auto", Mtp::Auto), ("0", Mtp::Off), ("8", Mtp::Depth(8))];
+        for (given, mtp) in modes {
+            assert_eq!(parse(&format!("/mtp {given}")), Ok(Line::Command(Slash::Mtp(Some(mtp)))));
+        }
+        for bad in ["9", "on", "-1", "1.5", "2 3"] {
+            let expected = format!("/mtp can't be {bad}: expected off, auto or a number up to 8");
+            assert_eq!(error(&format!("/mtp {bad}")), expected);
+        }
+        assert_eq!(parse("/spec lane"), Ok(Line::Command(Slash::Spec(Some(SpecView::Lane)))));
+        assert_eq!(error("/spec tint"), "/spec takes off or lane, not tint");
     }
 }

@@ -22,6 +22,8 @@ pub struct Areas {
     pub rule: Option<Rect>,
     pub transcript: Rect,
     pub status: Rect,
+    /// How drafting goes.
+    pub spec: Option<Rect>,
     pub queue: Option<Rect>,
     /// The pictures of the draft, one a row as far as there is room.
     pub chips: Option<Rect>,
@@ -31,7 +33,14 @@ pub struct Areas {
 
 impl Areas {
     /// The areas for a draft of `draft_rows` rows; `None` if the screen is too small.
-    pub fn new(width: u16, height: u16, draft_rows: usize, has_queue: bool, n_chips: usize) -> Option<Self> {
+    pub fn new(
+        width: u16,
+        height: u16,
+        draft_rows: usize,
+        has_queue: bool,
+        n_chips: usize,
+        has_spec: bool,
+    ) -> Option<Self> {
         if width < MIN_WIDTH || height < MIN_HEIGHT {
             return None;
         }
@@ -45,11 +54,15 @@ impl Areas {
         // Some of the chat stays in sight, on a small screen one row of it.
         let kept = if height >= 14 { 4 } else { 1 };
         let chips_height = (n_chips.min(MAX_CHIP_ROWS) as u16).min(room.saturating_sub(kept));
-        let transcript_height = room - chips_height;
+        let room = room - chips_height;
+        // Nice to see, and the first to go.
+        let spec_height = u16::from(has_spec && width >= WIDE && height >= 14 && room > kept);
+        let transcript_height = room - spec_height;
 
         let row = |y, height| Rect { x: 0, y, width, height };
         let transcript_y = 1 + rule_height;
         let status_y = transcript_y + transcript_height;
+        let queue_y = status_y + 1 + spec_height;
         Some(Self {
             header: row(0, 1),
             rule: (rule_height > 0).then(|| row(1, 1)),
@@ -60,8 +73,9 @@ impl Areas {
                 height: transcript_height,
             },
             status: row(status_y, 1),
-            queue: (queue_height > 0).then(|| row(status_y + 1, 1)),
-            chips: (chips_height > 0).then(|| row(status_y + 1 + queue_height, chips_height)),
+            spec: (spec_height > 0).then(|| row(status_y + 1, 1)),
+            queue: (queue_height > 0).then(|| row(queue_y, 1)),
+            chips: (chips_height > 0).then(|| row(queue_y + queue_height, chips_height)),
             composer: row(height - composer_height, composer_height),
             framed,
         })
@@ -100,12 +114,15 @@ mod tests {
         for height in MIN_HEIGHT..60 {
             for draft_rows in [0, 1, 3, 10, 1000] {
                 for (has_queue, n_chips) in [(false, 0), (true, 0), (true, 1), (false, 3), (true, 50)] {
-                    let areas = Areas::new(MIN_WIDTH, height, draft_rows, has_queue, n_chips).unwrap();
+                    let has_spec = n_chips != 3;
+                    let areas = Areas::new(WIDE, height, draft_rows, has_queue, n_chips, has_spec).unwrap();
+                    assert!(areas.spec.is_none() || (has_spec && areas.transcript.height >= 4));
                     let parts = [
                         Some(areas.header),
                         areas.rule,
                         Some(areas.transcript),
                         Some(areas.status),
+                        areas.spec,
                         areas.queue,
                         areas.chips,
                         Some(areas.composer),
@@ -120,5 +137,15 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_line_about_drafts_is_the_first_to_go() {
+        let has_spec = |width, height, n_chips| {
+            Areas::new(width, height, 1, true, n_chips, true).unwrap().spec.is_some()
+        };
+        assert!(has_spec(WIDE, 14, 0) && has_spec(WIDE, 24, 4));
+        assert!(!has_spec(WIDE - 1, 24, 0) && !has_spec(WIDE, 13, 0));
+        assert!(!has_spec(WIDE, 14, 4), "pictures of the draft matter more");
     }
 }

@@ -10,13 +10,14 @@ use crate::msg::{ConversationId, ModelInfo, PictureId, TurnId, TurnOptions, Turn
 use super::attach::{Attached, Draft};
 use super::completion::{Completion, Files};
 use super::composer::Composer;
+use super::drafts::SpecView;
 use super::effect::Place;
 use super::history::PromptHistory;
 use super::layout::{self, Areas};
 use super::picker::Picker;
 use super::pictures::graphics::{Environment, Graphics, Images, Protocol};
 use super::theme::Tone;
-use super::transcript::Transcript;
+use super::transcript::{Entry, Transcript};
 
 /// Time between two pictures of the busy mark.
 pub const FRAME: Duration = Duration::from_millis(100);
@@ -79,6 +80,7 @@ pub struct State {
     /// Text arrived below what is in sight.
     pub new_below: bool,
     pub thinking_open: bool,
+    pub spec_view: SpecView,
     pub help: Option<Help>,
     pub notice: Option<Notice>,
     /// Until then a second Ctrl+C quits.
@@ -164,6 +166,7 @@ impl State {
             scroll: Scroll::Follow,
             new_below: false,
             thinking_open: false,
+            spec_view: SpecView::default(),
             help: None,
             notice: None,
             quit_armed_until: None,
@@ -183,7 +186,18 @@ impl State {
 
     pub fn areas(&self) -> Option<Areas> {
         let draft_rows = self.composer.n_rows(layout::max_draft_rows(self.height));
-        Areas::new(self.width, self.height, draft_rows, !self.queue.is_empty(), self.attached.len())
+        let (has_queue, n_chips) = (!self.queue.is_empty(), self.attached.len());
+        let has_spec = self.spec_view != SpecView::Off && self.drafting().is_some();
+        Areas::new(self.width, self.height, draft_rows, has_queue, n_chips, has_spec)
+    }
+
+    /// The figures of the newest answer, if something was drafted for it.
+    pub fn drafting(&self) -> Option<&TurnStats> {
+        let stats = self.transcript.entries().rev().find_map(|entry| match entry {
+            Entry::Answer(answer) => Some(&answer.stats),
+            Entry::User(_) | Entry::Note { .. } => None,
+        })?;
+        (stats.drafts.n_drafted() > 0).then_some(stats)
     }
 
     /// The room for a picture in the transcript, if pictures are drawn and the screen has any.

@@ -2,6 +2,7 @@
 
 mod chat;
 mod commands;
+mod drafts;
 mod pictures;
 mod properties;
 mod screens;
@@ -42,7 +43,8 @@ pub struct Run {
 /// `~cancelled`, `~failed(REASON)`, `~loaded`, `~note(TEXT)`, `~nomodel(REASON)`, `~closed`, `~wait(MS)`,
 /// `~resize(WxH)`, `~paste(TEXT)`. About pictures: `~sees` loads a model that sees, `~ready(WxH FULL)` and
 /// `~refused(REASON)` answer for the oldest picture that waits, `~looking(DONE/TOTAL)`, `~found(FILES)`,
-/// `~listed(NAMES)` (folders end in `/`), `~files(PATHS)` and `~nofiles` answer for a paste, `~clip(TEXT)`. Each delta is two tokens that took 50 ms.
+/// `~listed(NAMES)` (folders end in `/`), `~files(PATHS)` and `~nofiles` answer for a paste, `~clip(TEXT)`. Each delta is two tokens that took 50 ms. `~steps(DRAFTED/ACCEPTED …)` is
+/// a delta of steps of 40 ms each, with a word for each of their tokens.
 pub fn play(script: &str) -> Run {
     play_on(80, 24, &format!("~loaded {script}"))
 }
@@ -121,10 +123,14 @@ impl Run {
     }
 
     pub fn screen(&mut self) -> String {
+        self.screen_in(Theme::new(true))
+    }
+
+    pub fn screen_in(&mut self, theme: Theme) -> String {
         self.state.layout();
         let backend = TestBackend::new(self.state.width, self.state.height);
         let mut terminal = Terminal::new(backend).unwrap();
-        terminal.draw(|frame| view::draw(frame, &self.state, Theme::new(true))).unwrap();
+        terminal.draw(|frame| view::draw(frame, &self.state, theme)).unwrap();
         let buffer = terminal.backend().buffer();
         let mut screen = String::new();
         for y in 0..buffer.area.height {
@@ -172,6 +178,19 @@ impl Run {
                 self.stats.thinking_tokens += if name == "think" { 2 } else { 0 };
                 self.stats.decode_time += Duration::from_millis(50);
                 let text = argument.replace("\\n", "\n").replace("\\e", "\u{1b}");
+                Msg::Session(Event::Delta { turn, channel, text, stats: self.stats })
+            }
+            "steps" => {
+                // The first token comes out of the prompt.
+                let mut n_tokens = usize::from(self.stats.completion_tokens == 0);
+                for step in argument.split(' ') {
+                    let (drafted, accepted) = step.split_once('/').unwrap();
+                    self.stats.drafts.note(number(drafted), number(accepted));
+                    self.stats.decode_time += Duration::from_millis(40);
+                    n_tokens += number(accepted) + 1;
+                }
+                self.stats.completion_tokens += n_tokens;
+                let (channel, text) = (Channel::Answer, "word ".repeat(n_tokens));
                 Msg::Session(Event::Delta { turn, channel, text, stats: self.stats })
             }
             "finish" => Msg::Session(Event::TurnFinished { turn, finish: Finish::Stop, stats }),

@@ -25,6 +25,8 @@ pub enum Tone {
     Selected,
     /// Something in progress.
     Active,
+    /// A draft of the model that was right.
+    Accepted,
     Warning,
     Error,
 }
@@ -51,6 +53,7 @@ impl Theme {
             Tone::Key => (Some(Color::Cyan), Modifier::empty()),
             Tone::Selected => (None, Modifier::BOLD.union(Modifier::UNDERLINED)),
             Tone::Active => (Some(Color::Yellow), Modifier::empty()),
+            Tone::Accepted => (Some(Color::Green), Modifier::empty()),
             Tone::Warning => (Some(Color::Yellow), Modifier::empty()),
             Tone::Error => (Some(Color::Red), Modifier::BOLD),
         };

@@ -10,9 +10,10 @@ use crate::msg::{Finish, PictureId, TurnId, TurnStats};
 use crate::sanitize;
 
 use super::attach::{Attached, Draft};
+use super::drafts;
 use super::pictures::preview::Preview;
 use super::theme::Tone;
-use super::wrap::{drawable, wrap_line};
+use super::wrap::{display_width, drawable, wrap_line};
 
 /// One row of the screen: pieces of text with their meanings.
 pub type Row = Vec<(Tone, String)>;
@@ -363,7 +364,16 @@ fn wrap_answer(answer: &Answer, width: usize, thinking_open: bool, rows: &mut Ve
             [speed, .., count] if figures.chars().count() + INDENT > width => format!("{speed} · {count}"),
             _ => figures,
         };
-        wrap_text(&figures, Tone::Faint, "  ", width, rows);
+        let room = width.saturating_sub(INDENT);
+        // Beside the others where there is room, or below them; on a very narrow screen /stats has it.
+        match drafts::summary(&answer.stats).filter(|summary| display_width(summary) <= room) {
+            Some(summary) => {
+                let all = format!("{figures} · {summary}");
+                let lines = if display_width(&all) <= room { all } else { format!("{figures}\n{summary}") };
+                wrap_text(&lines, Tone::Faint, "  ", width, rows);
+            }
+            None => wrap_text(&figures, Tone::Faint, "  ", width, rows),
+        }
     }
 }
 

@@ -5,6 +5,7 @@ pub mod help;
 mod attached;
 mod chat;
 mod composer;
+mod drafts;
 mod header;
 mod picker;
 mod status;
@@ -35,6 +36,9 @@ pub fn draw(frame: &mut Frame, state: &State, theme: Theme) {
     }
     chat::draw(frame, state, theme, areas.transcript);
     status::draw(frame, state, theme, areas.status);
+    if let Some(spec) = areas.spec {
+        drafts::draw(frame, state, theme, spec);
+    }
     if let Some(queue) = areas.queue {
         status::draw_queue(frame, state, theme, queue);
     }

@@ -43,6 +43,17 @@ fn an_object_on_the_first_line_makes_it_jsonl() {
 }
 
 #[test]
+fn drafting_is_a_word_or_a_number() {
+    let modes = [(r#""off""#, Mtp::Off), (r#""auto""#, Mtp::Auto), ("0", Mtp::Off), ("8", Mtp::Depth(8))];
+    for (given, expected) in modes {
+        let line = format!(r#"{{"prompt":"p","params":{{"mtp":{given}}}}}"#);
+        let record = read(line.as_bytes(), None).remove(0).unwrap();
+        let command = TurnOptions { mtp: Some(Mtp::Depth(2)), ..TurnOptions::default() };
+        assert_eq!(record.options(&command).mtp, Some(expected));
+    }
+}
+
+#[test]
 fn the_last_of_the_messages_is_the_question() {
     let line = r#"{"messages":[{"role":"user","content":"q1"},{"role":"assistant","content":"a1"},{"role":"user","content":"q2"}]}"#;
     let record = read(line.as_bytes(), None).remove(0).unwrap();
@@ -64,6 +75,11 @@ fn bad_records_say_their_line_and_the_next_ones_are_read() {
     assert!(why(r#"{"prompt":"a","params":{"temprature":1}}"#).contains("params.temprature is unknown"));
     assert!(why(r#"{"prompt":"a","params":{"top_k":-1}}"#).contains("params.top_k is -1"));
     assert!(why(r#"{"prompt":"a","params":{"max_tokens":0}}"#).contains("at least 1"));
+    for bad in [r#""on""#, r#""3""#, "9", "-1", "2.5", "true", "null"] {
+        let why = why(&format!(r#"{{"prompt":"a","params":{{"mtp":{bad}}}}}"#));
+        let expected = format!(r#"params.mtp is {bad}, expected "off", "auto" or a number up to 8"#);
+        assert!(why.contains(&expected), "{why}");
+    }
     assert!(why(r#"{"prompt":"a","schema":{}}"#).contains("\"schema\" is not supported yet"));
     assert!(why(r#"{"messages":[{"role":"assistant","content":"a"}]}"#).contains("must be a question"));
 }

@@ -25,6 +25,7 @@ fn step() -> impl Strategy<Value = String> {
         "~delta(words and 漢字 👩‍👩‍👧 )",
         "~delta(\\e[3)",
         "~delta(a\\nb\\nc\\n)",
+        "~steps(3/2 0/0 8/8)",
         "~finish",
         "~length",
         "~cancelled",
@@ -37,6 +38,9 @@ fn step() -> impl Strategy<Value = String> {
         "/set top_k 3",
         "/system x",
         "/stats",
+        "/mtp 3",
+        "/spec off",
+        "/spec lane",
         "//",
         "hé漢👩‍👩‍👧",
     ]);

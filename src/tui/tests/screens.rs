@@ -122,7 +122,7 @@ fn help_scrolled_to_its_end() {
 
 #[test]
 fn without_colours_nothing_is_coloured() {
-    let mut run = play(&format!("q<enter> ~start(5) {THOUGHT} {ANSWER} ~failed(no) /x<enter>"));
+    let mut run = play(&format!("q<enter> ~start(5) {THOUGHT} {ANSWER} ~steps(3/2) ~failed(no) /x<enter>"));
     run.state.layout();
     for colours in [true, false] {
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();

@@ -80,6 +80,7 @@ fn act(state: &mut State, action: Action) -> Vec<Effect> {
         Action::PageDown => scroll(state, page(state)),
         Action::Follow => follow(state),
         Action::ToggleThinking => state.thinking_open = !state.thinking_open,
+        Action::ToggleSpec => slash::show_drafts(state, state.spec_view.next()),
         Action::Help => state.help = Some(Help { page: HelpPage::All, top: 0 }),
         Action::ToggleMouse => return toggle_mouse(state),
         Action::PickFile => return picker::open(state),

@@ -2,6 +2,7 @@
 
 use crate::tui::attach::Kind;
 use crate::tui::commands::{self, Slash, SystemChange};
+use crate::tui::drafts::{self, SpecView};
 use crate::tui::effect::{Effect, Work};
 use crate::tui::state::{Help, HelpPage, Model, State};
 use crate::tui::theme::Tone;
@@ -35,6 +36,19 @@ pub fn run(state: &mut State, command: Slash) -> Vec<Effect> {
             let text = format!("Thinking is {}, from the next message", if on { "on" } else { "off" });
             notify(state, Tone::Faint, text, 5);
         }
+        Slash::Mtp(None) => {
+            let text = format!("MTP is {}", state.options.mtp.unwrap_or_default());
+            notify(state, Tone::Faint, text, 5);
+        }
+        Slash::Mtp(Some(mtp)) => {
+            state.options.mtp = Some(mtp);
+            notify(state, Tone::Faint, format!("MTP is {mtp}, from the next message"), 5);
+        }
+        Slash::Spec(None) => {
+            let text = format!("MTP's guesses are {}", shown(state.spec_view));
+            notify(state, Tone::Faint, text, 5);
+        }
+        Slash::Spec(Some(view)) => show_drafts(state, view),
         Slash::Set(None) => say(state, settings_text(state)),
         Slash::Set(Some(setting)) => {
             commands::apply(setting, &mut state.options);
@@ -59,6 +73,25 @@ pub fn run(state: &mut State, command: Slash) -> Vec<Effect> {
         Slash::Stats => say(state, stats_text(state)),
     }
     Vec::new()
+}
+
+pub fn show_drafts(state: &mut State, view: SpecView) {
+    state.spec_view = view;
+    // That nothing is to be seen may have reasons.
+    let when = match view {
+        SpecView::Off => "",
+        SpecView::Lane if state.drafting().is_none() => ", as soon as there are any",
+        SpecView::Lane if state.areas().is_none_or(|areas| areas.spec.is_none()) => ", in a larger window",
+        SpecView::Lane => "",
+    };
+    notify(state, Tone::Faint, format!("MTP's guesses are {}{when}", shown(view)), 5);
+}
+
+fn shown(view: SpecView) -> &'static str {
+    match view {
+        SpecView::Lane => "shown",
+        SpecView::Off => "hidden",
+    }
 }
 
 fn say(state: &mut State, text: String) {
@@ -98,7 +131,8 @@ fn settings_text(state: &State) -> String {
 }
 
 fn stats_text(state: &State) -> String {
-    let Some(stats) = state.last_stats else { return "No answer yet, so no figures".to_owned() };
+    let mtp = state.options.mtp.unwrap_or_default();
+    let Some(stats) = state.last_stats else { return format!("No answer yet, so no figures\nMTP is {mtp}") };
     let mut text = "Last answer".to_owned();
     let mut line = |name: &str, value: String| text.push_str(&format!("\n{name:<16}{value}"));
     line("prompt", format!("{} tok, {} of them cached", stats.prompt_tokens, stats.cached_tokens));
@@ -111,8 +145,18 @@ fn stats_text(state: &State) -> String {
     if let Some(figures) = figures(&stats) {
         line("speed", figures);
     }
+    match drafts::summary(&stats) {
+        Some(summary) => {
+            line("drafting", summary);
+            let (drafted, steps) = (stats.drafts.n_drafted(), stats.drafts.steps);
+            line("", format!("{} of {drafted} right, in {steps} steps", stats.drafts.n_accepted()));
+            line("", drafts::positions(&stats.drafts).collect::<Vec<_>>().join("  "));
+        }
+        None => line("drafting", "none".to_owned()),
+    }
     line("waited", format!("{:.2} s", stats.queue_time.as_secs_f64()));
     line("seed", stats.seed.to_string());
+    line("next message", format!("MTP {mtp}"));
     if let Model::Ready(info) = &state.model {
         line("context", format!("{} of {} tok", state.context_used, info.context_tokens));
         line("model loaded in", format!("{:.1} s", info.load_time.as_secs_f64()));

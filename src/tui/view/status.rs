@@ -130,6 +130,9 @@ fn idle(state: &State) -> String {
     if state.system.is_some() {
         parts.push("system prompt".to_owned());
     }
+    if let Some(mtp) = state.options.mtp {
+        parts.push(format!("mtp {mtp}"));
+    }
     for (name, value) in crate::tui::commands::values(&state.options) {
         parts.extend(value.map(|value| format!("{name} {value}")));
     }

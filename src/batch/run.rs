@@ -287,10 +287,12 @@ mod tests {
         let model = ModelInfo {
             name: "m".into(),
             device: "CPU".into(),
+            note: None,
             device_note: None,
             context_tokens: 100,
             thinks_by_default: false,
             pictures: None,
+            clips: None,
             load_time: std::time::Duration::ZERO,
         };
         let mut stats = TurnStats { completion_tokens: 6, ..TurnStats::default() };

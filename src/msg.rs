@@ -150,6 +150,8 @@ pub struct ModelInfo {
     /// `None` if the model doesn't see.
     pub pictures: Option<PictureLimits>,
     pub clips: Option<ClipLimits>,
+    /// Whether it has an MTP head.
+    pub can_draft: bool,
     pub load_time: Duration,
 }
 

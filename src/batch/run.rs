@@ -293,6 +293,7 @@ mod tests {
             thinks_by_default: false,
             pictures: None,
             clips: None,
+            can_draft: true,
             load_time: std::time::Duration::ZERO,
         };
         let mut stats = TurnStats { completion_tokens: 6, ..TurnStats::default() };

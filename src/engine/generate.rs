@@ -223,6 +223,7 @@ impl Engine {
             thinks_by_default: prompt::thinks_by_default(&template).map_err(EngineError::Template)?,
             pictures: eyes.as_ref().map(|eyes| eyes.processor.image),
             clips: eyes.as_ref().map(|eyes| eyes.processor.clip),
+            can_draft: model.can_draft(),
             load_time: started.elapsed(),
         };
         Ok(Self {

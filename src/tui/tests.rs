@@ -279,6 +279,7 @@ fn model(device_note: Option<&str>) -> ModelInfo {
         thinks_by_default: true,
         pictures: None,
         clips: None,
+        can_draft: true,
         load_time: Duration::from_millis(1200),
     }
 }

@@ -1,5 +1,6 @@
 //! What the slash commands do.
 
+use crate::msg::Mtp;
 use crate::tui::attach::Kind;
 use crate::tui::commands::{self, Slash, SystemChange};
 use crate::tui::drafts::{self, SpecView};
@@ -42,7 +43,13 @@ pub fn run(state: &mut State, command: Slash) -> Vec<Effect> {
         }
         Slash::Mtp(Some(mtp)) => {
             state.options.mtp = Some(mtp);
-            notify(state, Tone::Faint, format!("MTP is {mtp}, from the next message"), 5);
+            let (tone, text) = match &state.model {
+                Model::Ready(model) if !model.can_draft && mtp != Mtp::Off => {
+                    (Tone::Warning, format!("{} has no MTP head: nothing will be drafted", model.name))
+                }
+                _ => (Tone::Faint, format!("MTP is {mtp}, from the next message")),
+            };
+            notify(state, tone, text, 5);
         }
         Slash::Spec(None) => {
             let text = format!("MTP's guesses are {}", shown(state.spec_view));

@@ -156,8 +156,8 @@ def arithmetic(rng, split):
 
 
 TEXT_KINDS = [
-    (how_to, 0.42), (from_table(facts.FACTS, "guide", True), 0.2), (arithmetic, 0.14), (unknown, 0.07),
-    (from_table(facts.TALK, "small talk", False, "The user is being friendly."), 0.09), (from_table(facts.GERMAN, "German", False, "The user writes German."), 0.05), (capital, 0.04),
+    (how_to, 0.42), (from_table(facts.FACTS, "guide", True), 0.2), (arithmetic, 0.16), (unknown, 0.08),
+    (from_table(facts.TALK, "small talk", False, "The user is being friendly."), 0.09), (from_table(facts.GERMAN, "German", False, "The user writes German."), 0.05), (capital, 0.06),
 ]
 TEXT_WEIGHTS = np.array([w for _, w in TEXT_KINDS])
 

@@ -405,9 +405,9 @@ def compare(rng, frame):
 
 # (name, scene, weight)
 KINDS = {
-    "colour+shape": (one_shape, 0.13), "colour": (lambda rng, frame: one_shape(rng, frame, "colour"), 0.05), "shape": (lambda rng, frame: one_shape(rng, frame, "shape"), 0.06),
-    "position": (lambda rng, frame: one_shape(rng, frame, "position"), 0.17), "count": (count, 0.2), "two places": (two_shapes, 0.1),
-    "size": (lambda rng, frame: two_shapes(rng, frame, "size"), 0.07), "glyph": (glyph, 0.12), "light": (light, 0.03), "compare": (compare, 0.11),
+    "colour+shape": (one_shape, 0.13), "colour": (lambda rng, frame: one_shape(rng, frame, "colour"), 0.03), "shape": (lambda rng, frame: one_shape(rng, frame, "shape"), 0.05),
+    "position": (lambda rng, frame: one_shape(rng, frame, "position"), 0.24), "count": (count, 0.28), "two places": (two_shapes, 0.1),
+    "size": (lambda rng, frame: two_shapes(rng, frame, "size"), 0.07), "glyph": (glyph, 0.12), "light": (light, 0.02), "compare": (compare, 0.11),
 }
 KIND_WEIGHTS = np.array([weight for _, weight in KINDS.values()]) / sum(weight for _, weight in KINDS.values())
 

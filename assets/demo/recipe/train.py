@@ -28,7 +28,7 @@ from model import TEXT, Demo
 # (until step, rate of learning, examples of text, pictures for the tower alone, pictures with questions in a step). At
 # first the tower learns alone, from labels, beside the trunk that learns from text: a picture in the trunk that can't be
 # read yet is work for nothing. Fewer pictures than this fit when each has several questions; see data.TURNS.
-SCHEDULE = [(160, 1.0, 40, 32, 0), (200, 1.75, 24, 104, 0), (345, 0.7, 32, 104, 0), (660, 0.7, 28, 56, 36), (10**9, 0.7, 26, 44, 48)]
+SCHEDULE = [(160, 1.0, 40, 32, 0), (200, 1.75, 24, 104, 0), (345, 0.7, 32, 104, 0), (660, 0.7, 28, 56, 36), (980, 0.7, 26, 44, 48), (1056, 1.0, 22, 16, 60), (10**9, 1.0, 10, 0, 72)]
 MATRIX_RATE, RATE, EMBEDDING_RATE, WARMUP, COOL_DOWN = 0.02, 2e-3, 3e-3, 50, 0.6
 MTP_WEIGHTS = (0.5, 0.3, 0.2)  # of drafts 1, 2, 3
 DRAFTS_EVERY = 3  # the drafts are trained in every third step
@@ -150,7 +150,7 @@ def share(parameters, stop):
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--work", type=Path, required=True)
-    ap.add_argument("--steps", type=int, default=1030)
+    ap.add_argument("--steps", type=int, default=1150)
     ap.add_argument("--processes", type=int, default=2, help="each takes its share of every batch, on one thread")
     ap.add_argument("--stop-after", type=int, help="stop at this step, to go on later")
     args = ap.parse_args()

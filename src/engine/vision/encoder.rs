@@ -266,7 +266,8 @@ fn join(mut parts: Vec<Tensor<2>>) -> Tensor<2> {
 
 /// The tanh form of GELU, which the blocks use; the merger uses the exact one.
 fn gelu_tanh(x: Tensor<2>) -> Tensor<2> {
-    let inner = (x.clone() + x.clone().powi_scalar(3) * 0.044_715) * (2.0 / std::f64::consts::PI).sqrt();
+    let inner =
+        (x.clone() + x.clone().square() * x.clone() * 0.044_715) * (2.0 / std::f64::consts::PI).sqrt();
     x * (inner.tanh() + 1.0) * 0.5
 }
 

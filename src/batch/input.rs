@@ -92,6 +92,10 @@ impl Record {
         if let Some(key) = LATER_KEYS.into_iter().find(|key| object.contains_key(*key)) {
             return Err(format!("{key:?} is not supported yet"));
         }
+        if let Some(key) = ["image", "clip", "clips"].into_iter().find(|key| object.contains_key(*key)) {
+            let why = "pictures go into \"images\", clips into the \"messages\" as parts of type \"video\"";
+            return Err(format!("{key:?} is not a key of a record; {why}"));
+        }
         if let Some(key) = PARAMS.into_iter().find(|key| object.contains_key(*key)) {
             return Err(format!("{key:?} belongs into \"params\""));
         }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use super::answer::{Answer, Client, Interrupted};
 use super::input::MAX_RECORD_BYTES;
 use super::{Outcome, output, tell};
+use crate::chat::reference;
 use crate::chat::{Channel, Detail, Message, Part, Picture, PictureSource, Role};
 use crate::cli::RunArgs;
 use crate::msg::{Command, ErrorCode, Finish, ModelInfo, TurnError, TurnStats};
@@ -28,23 +29,23 @@ pub fn read_question(args: &RunArgs, detail: Detail) -> Result<Message, String> 
         1 => Some(PictureSource::Bytes(stdin_picture(args.prompt.is_some())?.into())),
         _ => return Err("only one picture can come from standard input".into()),
     };
-    let picture = |path: &PathBuf| match &from_stdin {
-        Some(source) if is_stdin(&path) => {
-            Picture { name: "standard input".into(), source: source.clone(), detail }
+    let picture = |path: &PathBuf| match (&from_stdin, path.to_str()) {
+        (Some(source), Some("-")) => {
+            Ok(Picture { name: "standard input".into(), source: source.clone(), detail })
         }
-        _ => Picture::file(path.clone(), detail),
+        // The same addresses as in a batch: data, files, and a sentence about the network.
+        (_, Some(text)) => reference::picture(text).map(|picture| Picture { detail, ..picture }),
+        (_, None) => Ok(Picture::file(path.clone(), detail)),
     };
-    let images = args.pictures.iter().map(|path| Part::Image(picture(path)));
-    let clips = args.clips.iter().map(|path| Part::Clip(picture(path)));
+    let images = args.pictures.iter().map(|path| picture(path).map(Part::Image));
+    let clips = args.clips.iter().map(|path| picture(path).map(Part::Clip));
+    let mut parts = images.chain(clips).collect::<Result<Vec<Part>, String>>()?;
     let prompt = match (&from_stdin, &args.prompt) {
         (Some(_), Some(prompt)) => prompt.clone(),
         _ => read_prompt(args.prompt.clone())?,
     };
-    Ok(Message {
-        role: Role::User,
-        parts: images.chain(clips).chain([Part::Text(prompt)]).collect(),
-        reasoning: None,
-    })
+    parts.push(Part::Text(prompt));
+    Ok(Message { role: Role::User, parts, reasoning: None })
 }
 
 fn stdin_picture(has_prompt: bool) -> Result<Vec<u8>, String> {
@@ -72,7 +73,8 @@ fn stdin_picture(has_prompt: bool) -> Result<Vec<u8>, String> {
 /// A wrong name is told at once, not after a large model has been loaded.
 fn missing_picture(question: &Message) -> Option<TurnError> {
     question.pictures().find_map(|picture| match &picture.source {
-        PictureSource::File(path) if !path.exists() => {
+        // Not `exists`: a link in a circle is there, and reading it says what is wrong.
+        PictureSource::File(path) if path.symlink_metadata().is_err() => {
             let message = format!("{} doesn't exist", path.display());
             Some(TurnError { code: ErrorCode::ImageMissing, message })
         }

@@ -26,7 +26,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    fn slots(&self) -> usize {
+    pub fn slots(&self) -> usize {
         self.times.as_ref().map_or(1, Vec::len)
     }
 

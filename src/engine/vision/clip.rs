@@ -131,7 +131,9 @@ fn decode(bytes: &[u8]) -> Result<(Vec<RgbImage>, f64), PictureError> {
             let [r, g, b, a] = rgba.get_pixel(x, y).0;
             on_white([r, g, b], a)
         }));
-        check_total(width, height, frames.len() as u64 * frame_bytes)?;
+        if frames.len() as u64 * frame_bytes > MAX_DECODED_BYTES {
+            return Err(PictureError::ClipTooLarge);
+        }
     }
     if frames.len() < 2 {
         return Err(PictureError::NotMoving);
@@ -139,13 +141,6 @@ fn decode(bytes: &[u8]) -> Result<(Vec<RgbImage>, f64), PictureError> {
     // A GIF without delays is shown at ten frames a second by every viewer.
     let fps = if seconds > 0.0 { frames.len() as f64 / seconds } else { 10.0 };
     Ok((frames, fps))
-}
-
-fn check_total(width: u32, height: u32, bytes: u64) -> Result<(), PictureError> {
-    match bytes > MAX_DECODED_BYTES {
-        true => Err(PictureError::TooLarge { width, height, mib: bytes >> 20 }),
-        false => Ok(()),
-    }
 }
 
 #[cfg(test)]

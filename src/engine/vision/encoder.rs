@@ -95,10 +95,9 @@ impl Encoder {
         })
     }
 
-    /// How many steps [`Self::encode`] reports for these pixels.
-    pub fn n_steps(&self, pixels: &Pixels) -> usize {
-        let [slots, rows, columns] = self.layout.grid(pixels);
-        slots * self.blocks.len() * (rows * columns).div_ceil(self.attention_tile(rows * columns))
+    /// How many steps [`Self::encode`] reports for temporal slots of so many patches.
+    pub fn n_steps(&self, slots: usize, patches: usize) -> usize {
+        slots * self.blocks.len() * patches.div_ceil(self.attention_tile(patches))
     }
 
     /// Features `[tokens, out_hidden_size]` of all temporal slots, one after the other. `step` is called after

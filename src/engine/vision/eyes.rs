@@ -188,12 +188,15 @@ impl Eyes {
         looked: &Looked,
         step: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
     ) -> Result<Option<Tensor<2>>, LookError> {
-        let pixels = self.pixels(looked)?;
-        let total = self.encoder.n_steps(&pixels);
+        let seen = &looked.seen;
+        let merged = self.processor.layout.spatial_merge_size.pow(2);
+        let total = self.encoder.n_steps(seen.slots(), seen.rows * seen.columns * merged);
         let mut done = 0;
+        // Before the file is opened, which takes a while for a large one.
         if step(done, total).is_break() {
             return Ok(None);
         }
+        let pixels = self.pixels(looked)?;
         let mut next = || {
             done += 1;
             step(done, total)

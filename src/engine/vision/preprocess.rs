@@ -7,7 +7,9 @@
 use std::io::Cursor;
 
 use image::metadata::Orientation;
-use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, Rgb, RgbImage};
+use image::{
+    ColorType, DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, Rgb, RgbImage,
+};
 
 use super::super::config::vision::CHANNELS;
 use super::resize::{TooNarrow, resample, smart_resize};
@@ -16,9 +18,11 @@ use crate::msg::{PictureFacts, PictureLimits};
 
 /// Largest picture file that is read.
 pub const MAX_FILE_BYTES: u64 = 64 << 20;
-/// Longest side of a picture, and the most that decoding one may allocate.
+/// Longest side of a picture, and the most that decoding one may allocate, its copy as RGB included.
 const MAX_SIDE: u32 = 16_384;
 pub(super) const MAX_DECODED_BYTES: u64 = 256 << 20;
+/// The same for the RGB alone: 67 megapixels. A picture that is turned or rescaled is there twice for a moment.
+const MAX_RGB_BYTES: u64 = 192 << 20;
 
 /// What is wrong with a picture, as a clause that follows its name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -38,7 +42,9 @@ pub enum PictureError {
     TooLarge { width: u32, height: u32, mib: u64 },
     #[error("its pixels can't be read ({0}); the file may be damaged or incomplete")]
     Damaged(String),
-    #[error("it is not a moving picture; attach it as an image")]
+    #[error("its frames need more than {} MiB together; make it shorter or smaller", MAX_DECODED_BYTES >> 20)]
+    ClipTooLarge,
+    #[error("it is not a moving GIF; attach it as an image")]
     NotMoving,
 }
 
@@ -113,7 +119,13 @@ pub fn capped(limits: &PictureLimits, detail: Detail) -> PictureLimits {
 /// A decoder whose picture has a sane size.
 fn decoder(bytes: &[u8]) -> Result<impl ImageDecoder + '_, PictureError> {
     let format = format(bytes)?;
-    if format == ImageFormat::Jpeg && is_cut_off(bytes) {
+    let is_cut_off = match format {
+        ImageFormat::Jpeg => is_jpeg_cut_off(bytes),
+        // The last chunk.
+        ImageFormat::Png => !bytes.windows(4).rev().any(|name| name == b"IEND"),
+        _ => false,
+    };
+    if is_cut_off {
         return Err(PictureError::Damaged("it ends too early".into()));
     }
     let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
@@ -122,7 +134,15 @@ fn decoder(bytes: &[u8]) -> Result<impl ImageDecoder + '_, PictureError> {
     let (width, height) = oriented_size(&mut decoder);
     // Before the size itself: a strip of 1 x 20000 is refused for its shape, which is what its owner can see.
     smart_resize(width, height, &PictureLimits { factor: 1, min_pixels: 0, max_pixels: u64::MAX })?;
-    check_size(width, height, decoder.total_bytes())?;
+    let rgb = u64::from(width) * u64::from(height) * CHANNELS as u64;
+    let whole = match decoder.color_type() {
+        ColorType::Rgb8 => rgb,
+        _ => decoder.total_bytes().saturating_add(rgb),
+    };
+    if rgb > MAX_RGB_BYTES {
+        return Err(PictureError::TooLarge { width, height, mib: whole >> 20 });
+    }
+    check_size(width, height, whole)?;
     Ok(decoder)
 }
 
@@ -162,7 +182,7 @@ pub(super) fn format(bytes: &[u8]) -> Result<ImageFormat, PictureError> {
 
 /// Whether a JPEG lacks its end: decoders fill the rest with grey, and nobody would notice. Inside the pixel data
 /// neither marker can occur; a thumbnail in front has both.
-fn is_cut_off(bytes: &[u8]) -> bool {
+fn is_jpeg_cut_off(bytes: &[u8]) -> bool {
     let last = |marker: u8| bytes.windows(2).rposition(|pair| pair == [0xff, marker]);
     let (start_of_scan, end_of_image) = (last(0xda), last(0xd9));
     end_of_image.is_none() || end_of_image < start_of_scan

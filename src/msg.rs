@@ -130,6 +130,8 @@ pub struct ClipLimits {
     pub pixels: PictureLimits,
     /// Frames that share their tokens.
     pub frames_per_slot: usize,
+    /// Tokens that tell the time of each such group.
+    pub time_tokens: usize,
 }
 
 /// What a face shows about the model that answers.

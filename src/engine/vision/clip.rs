@@ -44,7 +44,9 @@ pub fn inspect(bytes: &[u8], limits: &ClipLimits, detail: Detail) -> Result<Pict
     let n = sampled(frames.len(), fps).len();
     let slots = n.div_ceil(limits.frames_per_slot);
     let factor = limits.pixels.factor;
-    let tokens = |(width, height): (u32, u32)| slots * (width / factor) as usize * (height / factor) as usize;
+    let tokens = |(width, height): (u32, u32)| {
+        slots * ((width / factor) as usize * (height / factor) as usize + limits.time_tokens)
+    };
     let seen = size(width, height, n, &capped_for_clips(limits, detail))?;
     Ok(PictureFacts {
         width,

@@ -89,7 +89,10 @@ impl Eyes {
         else {
             return Ok(None);
         };
-        let processor = ProcessorConfig::open(dir, vision)?;
+        let mut processor = ProcessorConfig::open(dir, vision)?;
+        // A group without its pads; a time of ten seconds or more takes a token more.
+        let group = tokenizer.encode("<0.0 seconds><|vision_start|><|vision_end|>");
+        processor.clip.time_tokens = group.map_or(0, |ids| ids.len());
         let loader = Loader::new(checkpoint, device, prefix);
         Ok(Some(Self {
             encoder: Encoder::load(vision, processor.layout.clone(), &loader, device)?,

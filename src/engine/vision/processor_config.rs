@@ -48,7 +48,7 @@ impl ProcessorConfig {
             mean,
             std,
         };
-        let clip = ClipLimits { pixels: clip, frames_per_slot: vision.temporal_patch_size };
+        let clip = ClipLimits { pixels: clip, frames_per_slot: vision.temporal_patch_size, time_tokens: 0 };
         Ok(Self { image, clip, layout })
     }
 }

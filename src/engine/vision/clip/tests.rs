@@ -7,6 +7,7 @@ use crate::msg::PictureLimits;
 const LIMITS: ClipLimits = ClipLimits {
     pixels: PictureLimits { factor: 32, min_pixels: 4_096, max_pixels: 25_165_824 },
     frames_per_slot: 2,
+    time_tokens: 10,
 };
 
 /// Frames that grow brighter.
@@ -36,7 +37,7 @@ fn two_frames_a_second_are_seen_in_pairs_with_their_times() {
     let times: Vec<String> = clip.times.iter().map(|time| format!("{time:.2}")).collect();
     assert_eq!(times, ["0.30", "1.40", "2.50", "3.60"]);
     let facts = inspect(&bytes, &LIMITS, Detail::High).unwrap();
-    assert_eq!((facts.frames, facts.tokens), (8, 4 * 2 * 3));
+    assert_eq!((facts.frames, facts.tokens), (8, 4 * (2 * 3 + 10)));
 }
 
 #[test]

@@ -16,6 +16,11 @@ pub fn clean(text: &str) -> String {
     out
 }
 
+/// Cleans a name or a message that is shown in a single row.
+pub fn one_line(text: &str) -> String {
+    clean(text).replace(['\n', '\t'], " ")
+}
+
 /// Cleans text that arrives in pieces. What is still open at the end of the stream is an unfinished
 /// escape sequence and is dropped with the filter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::chat::{Message, Part, Picture, PictureSource, Role};
 use crate::msg::{PictureFacts, PictureId};
-use crate::sanitize::clean;
+use crate::sanitize::one_line;
 
 use super::pictures::preview::Preview;
 use super::wrap::{display_width, shorten};
@@ -106,11 +106,6 @@ impl Attached {
         };
         vec![seen, format!(" · {tokens}")]
     }
-}
-
-/// A name from outside, safe to show in a row.
-pub fn one_line(name: &str) -> String {
-    clean(name).replace(['\n', '\t'], " ")
 }
 
 #[cfg(test)]

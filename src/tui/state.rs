@@ -134,6 +134,11 @@ pub struct Notice {
 }
 
 impl State {
+    /// Whether a model is there that sees pictures.
+    pub fn sees(&self) -> bool {
+        matches!(&self.model, Model::Ready(info) if info.pictures.is_some())
+    }
+
     pub fn new(settings: TuiSettings, width: u16, height: u16) -> Self {
         let mut state = Self {
             now: Duration::ZERO,

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::paths::is_picture;
-use crate::sanitize::clean;
+use crate::sanitize::{clean, one_line};
 
 /// More entries than anybody scrolls through.
 const MAX_ENTRIES: usize = 5_000;
@@ -51,7 +51,7 @@ fn offered(entry: fs::DirEntry) -> Option<FolderEntry> {
     if !(meta.is_dir() || (meta.is_file() && is_picture(&path))) {
         return None;
     }
-    let name = clean(&name).replace(['\n', '\t'], " ");
+    let name = one_line(&name);
     Some(FolderEntry { path, name, is_folder: meta.is_dir(), n_bytes: meta.len() })
 }
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use crate::chat::{Detail, Picture, PictureSource};
 use crate::msg::{Command, PictureFacts, PictureId};
-use crate::sanitize::clean;
-use crate::tui::attach::{Attached, Kind, one_line};
+use crate::sanitize::{clean, one_line};
+use crate::tui::attach::{Attached, Kind};
 use crate::tui::effect::{Effect, Work};
 use crate::tui::pictures::clipboard::Clip;
 use crate::tui::pictures::paths;
@@ -20,11 +20,7 @@ const MAX_ATTACHED: usize = 32;
 
 /// Whether the model can look at pictures, as far as it is known.
 pub fn might_see(state: &State) -> bool {
-    match &state.model {
-        Model::Loading => true,
-        Model::Ready(info) => info.pictures.is_some(),
-        Model::Failed => false,
-    }
+    state.model == Model::Loading || state.sees()
 }
 
 /// The same, and says why not.

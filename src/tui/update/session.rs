@@ -2,7 +2,7 @@
 
 use crate::chat::Channel;
 use crate::msg::{Event, ModelInfo, TurnId, TurnStats};
-use crate::sanitize::clean;
+use crate::sanitize::{clean, one_line};
 use crate::tui::effect::Effect;
 use crate::tui::state::{Model, Scroll, State};
 use crate::tui::theme::Tone;
@@ -138,8 +138,4 @@ fn end(state: &mut State, turn: TurnId, ending: Ending, stats: Option<TurnStats>
     }
     effects.extend(send_queued(state));
     effects
-}
-
-fn one_line(text: &str) -> String {
-    clean(text).replace(['\n', '\t'], " ")
 }

@@ -29,8 +29,12 @@ pub fn draw(frame: &mut Frame, state: &State, theme: Theme, area: Rect) {
         }
     }
     if state.transcript.is_unused() && state.model != Model::Failed {
-        let sees = matches!(&state.model, Model::Ready(info) if info.pictures.is_some());
-        draw_welcome(frame, theme, sees, Rect { y: area.y + n_drawn, height: area.height - n_drawn, ..area });
+        draw_welcome(
+            frame,
+            theme,
+            state.sees(),
+            Rect { y: area.y + n_drawn, height: area.height - n_drawn, ..area },
+        );
     }
 }
 

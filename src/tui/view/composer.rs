@@ -6,7 +6,7 @@ use ratatui::widgets::{Block, BorderType, Clear, Padding};
 
 use crate::tui::commands;
 use crate::tui::layout::Areas;
-use crate::tui::state::{Model, State};
+use crate::tui::state::State;
 use crate::tui::theme::{Theme, Tone};
 use crate::tui::transcript::Row;
 use crate::tui::wrap::{display_width, drawable, shorten};
@@ -75,8 +75,7 @@ pub fn draw_matching_commands(frame: &mut Frame, state: &State, theme: Theme, ar
 /// The hints that fit on the lower edge of the frame, most needed first.
 fn hints(state: &State, width: usize) -> Row {
     let enter = if state.active.is_some() { "queue" } else { "send" };
-    let sees = matches!(&state.model, Model::Ready(info) if info.pictures.is_some());
-    let pictures = if sees { Some(("Ctrl+O", "picture")) } else { None };
+    let pictures = if state.sees() { Some(("Ctrl+O", "picture")) } else { None };
     let all = [("Enter", enter), ("Alt+Enter", "newline"), ("/", "commands")];
     let all = all.into_iter().chain(pictures).chain([("F1", "help")]);
     let mut row = Row::new();

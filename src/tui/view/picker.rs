@@ -4,7 +4,7 @@ use ratatui::Frame;
 use ratatui::layout::{Position, Rect};
 use ratatui::widgets::{Block, BorderType, Clear, Padding};
 
-use crate::sanitize::clean;
+use crate::sanitize::{clean, one_line};
 use crate::tui::picker::{Picker, PickerAreas};
 use crate::tui::pictures::files::FolderEntry;
 use crate::tui::state::State;
@@ -33,7 +33,7 @@ pub fn draw(frame: &mut Frame, state: &State, picker: &Picker, theme: Theme) {
                 preview.draw(area, 0, frame.buffer_mut());
             }
         }
-        Some(Err(problem)) => facts.push(clean(problem).replace(['\n', '\t'], " ")),
+        Some(Err(problem)) => facts.push(one_line(problem)),
         None => {}
     }
     let text = shorten(&facts.join(" · "), usize::from(areas.facts.width));
@@ -42,7 +42,7 @@ pub fn draw(frame: &mut Frame, state: &State, picker: &Picker, theme: Theme) {
 
 fn draw_frame(frame: &mut Frame, picker: &Picker, theme: Theme, area: Rect) {
     let room = usize::from(area.width.saturating_sub(4));
-    let folder = clean(&picker.folder.to_string_lossy()).replace(['\n', '\t'], " ");
+    let folder = one_line(&picker.folder.to_string_lossy());
     let title = format!(" {} ", shorten_left(&folder, room.saturating_sub(2)));
     let hints = [" Enter attaches · Backspace up · Esc closes ", " Esc closes ", ""];
     let hint = hints.into_iter().find(|hint| display_width(hint) <= room).unwrap_or_default();

@@ -153,11 +153,11 @@ impl Manager {
 
     /// Has the files read that a message and its conversation name; none if they name none.
     fn files_of(&self, turn: TurnId, conversation: ConversationId, message: &Message) -> Option<Files> {
-        let mut messages = self.conversations.get(&conversation).cloned().unwrap_or_default();
-        messages.push(message.clone());
-        if !pictures::names_files(&messages) {
+        let messages = self.conversations.get(&conversation).into_iter().flatten().chain([message]);
+        if !pictures::names_files(messages.clone()) {
             return Some(Files::new());
         }
+        let messages: Vec<Message> = messages.cloned().collect();
         let chores = self.chores.clone();
         tokio::task::spawn_blocking(move || {
             // Nobody listens any more when the session has ended.

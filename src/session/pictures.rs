@@ -46,8 +46,8 @@ fn look(what: &Part, sight: Option<Sight>) -> Result<(Picture, PictureFacts), Tu
 }
 
 /// Whether some picture is still only named.
-pub fn names_files(messages: &[Message]) -> bool {
-    messages.iter().flat_map(Message::pictures).any(|p| matches!(p.source, PictureSource::File(_)))
+pub fn names_files<'a>(messages: impl IntoIterator<Item = &'a Message>) -> bool {
+    messages.into_iter().flat_map(Message::pictures).any(|p| matches!(p.source, PictureSource::File(_)))
 }
 
 /// The files that `messages` name. Blocks while it reads.
@@ -70,8 +70,7 @@ pub fn read(messages: &[Message]) -> Result<Files, TurnError> {
 
 /// Puts the content in the place of the names.
 pub fn fill(messages: &mut [Message], files: &Files) {
-    for part in messages.iter_mut().flat_map(|message| &mut message.parts) {
-        let (Part::Image(picture) | Part::Clip(picture)) = part else { continue };
+    for picture in messages.iter_mut().flat_map(Message::pictures_mut) {
         if let PictureSource::File(path) = &picture.source
             && let Some(bytes) = files.get(path)
         {

@@ -47,7 +47,7 @@ pub struct Cache {
     tokens: Vec<TokenKey>,
     /// Where on the rotary axes the next token of text stands. Less than the number of tokens after a picture.
     next_position: i64,
-    empty: Vec<DeltaState>,
+    empty: Moment,
     /// Serial numbers of the checkpoints that can still be restored, oldest first.
     restorable: Vec<u64>,
     next_serial: u64,
@@ -63,6 +63,12 @@ pub enum LayerState {
 #[derive(Clone)]
 pub struct Checkpoint {
     serial: u64,
+    moment: Moment,
+}
+
+/// What it takes to put a whole cache back, besides the keys and values, which are cut.
+#[derive(Clone)]
+struct Moment {
     len: usize,
     next_position: i64,
     delta: Vec<DeltaState>,
@@ -72,11 +78,11 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// How many tokens the cache held.
     pub fn len(&self) -> usize {
-        self.len
+        self.moment.len
     }
 
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 }
 
@@ -91,14 +97,13 @@ impl Cache {
                 LayerType::LinearAttention => LayerState::Delta(DeltaState::zero(config, device)),
             })
             .collect();
-        let empty = deltas(&layers).cloned().collect();
         let mtp = drafts.then(|| MtpState::new(Kv::new(config, device)));
         Self {
+            empty: Moment::new(&layers, mtp.as_ref(), 0, 0),
             layers,
             mtp,
             tokens: Vec::new(),
             next_position: 0,
-            empty,
             restorable: Vec::new(),
             next_serial: 0,
         }
@@ -152,10 +157,7 @@ impl Cache {
     pub fn reset(&mut self) {
         self.restorable.clear();
         let empty = self.empty.clone();
-        self.restore(0, 0, &empty);
-        if let Some(mtp) = &mut self.mtp {
-            mtp.restore(0, None);
-        }
+        self.restore(&empty);
     }
 
     /// Remembers the present moment.
@@ -163,13 +165,8 @@ impl Cache {
         let serial = self.next_serial;
         self.next_serial += 1;
         self.restorable.push(serial);
-        Checkpoint {
-            serial,
-            len: self.len(),
-            next_position: self.next_position,
-            delta: deltas(&self.layers).cloned().collect(),
-            mtp: self.mtp.as_ref().map(|mtp| (mtp.len(), mtp.waiting())),
-        }
+        let moment = Moment::new(&self.layers, self.mtp.as_ref(), self.len(), self.next_position);
+        Checkpoint { serial, moment }
     }
 
     /// Goes back to `checkpoint`. Checkpoints taken after it become stale.
@@ -180,25 +177,32 @@ impl Cache {
     pub fn rewind(&mut self, checkpoint: &Checkpoint) -> Result<(), StaleCheckpoint> {
         let index = self.restorable.binary_search(&checkpoint.serial).map_err(|_| StaleCheckpoint)?;
         self.restorable.truncate(index + 1);
-        self.restore(checkpoint.len, checkpoint.next_position, &checkpoint.delta);
-        if let (Some(mtp), Some((len, waiting))) = (&mut self.mtp, &checkpoint.mtp) {
-            mtp.restore(*len, Some(waiting.clone()));
-        }
+        self.restore(&checkpoint.moment);
         Ok(())
     }
 
-    fn restore(&mut self, len: usize, next_position: i64, delta: &[DeltaState]) {
-        let mut delta = delta.iter();
+    fn restore(&mut self, moment: &Moment) {
+        let mut delta = moment.delta.iter();
         for layer in &mut self.layers {
             match layer {
-                LayerState::Kv(kv) => kv.len = len,
+                LayerState::Kv(kv) => kv.len = moment.len,
                 LayerState::Delta(state) => {
                     *state = delta.next().expect("one saved state per linear layer").clone();
                 }
             }
         }
-        self.tokens.truncate(len);
-        self.next_position = next_position;
+        if let (Some(mtp), Some((len, waiting))) = (&mut self.mtp, &moment.mtp) {
+            mtp.restore(*len, waiting.clone());
+        }
+        self.tokens.truncate(moment.len);
+        self.next_position = moment.next_position;
+    }
+}
+
+impl Moment {
+    fn new(layers: &[LayerState], mtp: Option<&MtpState>, len: usize, next_position: i64) -> Self {
+        let mtp = mtp.map(|mtp| (mtp.len(), mtp.waiting()));
+        Self { len, next_position, delta: deltas(layers).cloned().collect(), mtp }
     }
 }
 

@@ -15,7 +15,7 @@ pub struct MtpState {
     waiting: Waiting,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Waiting {
     hidden: Option<Tensor<2>>,
     next: Option<Tensor<2>>,
@@ -31,8 +31,7 @@ pub struct Rows {
 
 impl MtpState {
     pub(super) fn new(kv: Kv) -> Self {
-        let waiting = Waiting { hidden: None, next: None, positions: Positions::text(0, 0) };
-        Self { kv: LayerState::Kv(kv), waiting }
+        Self { kv: LayerState::Kv(kv), waiting: Waiting::default() }
     }
 
     pub fn kv_mut(&mut self) -> &mut LayerState {
@@ -90,7 +89,7 @@ impl MtpState {
         let hidden = self.waiting.hidden.take()?;
         append(&mut self.waiting.next, next);
         let next = self.waiting.next.take().expect("it was just put there");
-        let positions = std::mem::replace(&mut self.waiting.positions, Positions::text(0, 0));
+        let positions = std::mem::take(&mut self.waiting.positions);
         Some(Rows { hidden, next, positions })
     }
 
@@ -108,10 +107,9 @@ impl MtpState {
         self.waiting.clone()
     }
 
-    pub(super) fn restore(&mut self, len: usize, waiting: Option<Waiting>) {
+    pub(super) fn restore(&mut self, len: usize, waiting: Waiting) {
         self.truncate(len);
-        self.waiting =
-            waiting.unwrap_or(Waiting { hidden: None, next: None, positions: Positions::text(0, 0) });
+        self.waiting = waiting;
     }
 }
 

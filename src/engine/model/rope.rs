@@ -9,7 +9,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use super::super::config::RopeConfig;
 
 /// Time, height and width of each token.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Positions(pub [Vec<i64>; 3]);
 
 impl Positions {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::cli::BenchArgs;
 use crate::engine::cache::Cache;
 use crate::engine::generate::{Engine, EngineError, LoadOptions, PREFILL_CHUNK, read};
-use crate::engine::model::{Model, Tokens};
+use crate::engine::model::Model;
 use crate::engine::vision::preprocess::Pixels;
 use crate::msg::MAX_DRAFTS;
 
@@ -97,8 +97,7 @@ fn steps(engine: &Engine, args: &BenchArgs) -> Result<Vec<Row>, EngineError> {
         for row in &mut rows {
             let ids = &tokens[..row.tokens];
             let started = Instant::now();
-            let tokens = Tokens { is_draft: true, ..Tokens::text(ids, cache.next_position()) };
-            read(model.logits(model.forward_tokens(tokens, &mut cache, None)))?;
+            read(model.logits(model.judge(ids[0], &ids[1..], &mut cache)))?;
             row.times.push(started.elapsed());
             cache.keep(0, ids.len());
         }

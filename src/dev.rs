@@ -40,7 +40,7 @@ use crate::chat::openai::messages_from_json;
 use crate::chat::{Detail, Message, Part, Picture, PictureSource};
 use crate::engine::cache::Cache;
 use crate::engine::generate::{Engine, EngineError, LoadOptions, PREFILL_CHUNK, Prompt, read};
-use crate::engine::model::{Model, Tokens};
+use crate::engine::model::Model;
 use crate::engine::prompt::{ChatTemplate, RenderInput};
 use crate::engine::sampler::{Sampler, SamplingParams};
 use crate::engine::tokenizer::Tokenizer;
@@ -265,9 +265,7 @@ impl Greedy<'_> {
         while out.ids.len() < self.wanted {
             let choose = |logits| Ok::<_, EngineError>(Some(self.choose(&read(logits)?)?));
             let drafts = self.model.draft(next, depth, cache, choose)?;
-            let ids = [vec![next], drafts.clone()].concat();
-            let tokens = Tokens { is_draft: true, ..Tokens::text(&ids, cache.next_position()) };
-            let logits = read(self.model.logits(self.model.forward_tokens(tokens, cache, None)))?;
+            let logits = read(self.model.logits(self.model.judge(next, &drafts, cache)))?;
             let mut accepted = 0;
             for (i, row) in logits.chunks_exact(self.model.config.vocab_size).enumerate() {
                 next = self.choose(row)?;
@@ -279,7 +277,7 @@ impl Greedy<'_> {
                 }
                 accepted += 1;
             }
-            cache.keep(1 + accepted, ids.len());
+            cache.keep(1 + accepted, 1 + drafts.len());
             out.drafted.extend(drafts.into_iter().map(i64::from));
             out.accepted.push(accepted as i64);
         }
@@ -313,8 +311,7 @@ fn with_pictures(messages: &Value, case: &Value, cases: &Path) -> Result<Vec<Mes
     let last = messages.last_mut().expect("the list is not empty");
     let rest = paths.map(|path| Part::Image(Picture::file(path.into(), detail)));
     last.parts.splice(0..0, rest);
-    for part in messages.iter_mut().flat_map(|message| &mut message.parts) {
-        let (Part::Image(picture) | Part::Clip(picture)) = part else { continue };
+    for picture in messages.iter_mut().flat_map(Message::pictures_mut) {
         picture.detail = detail;
         // Relative to the working folder, or to the cases that name it.
         if let PictureSource::File(path) = &mut picture.source

@@ -9,8 +9,7 @@ use std::time::Instant;
 use burn::tensor::Tensor;
 
 use super::generate::{Ending, Engine, EngineError, Progress, read};
-use super::model::Tokens;
-use super::sampler::Sampler;
+use super::sampler::{Sampler, likeliest};
 use super::tokenizer::{Decoder, Tokenizer};
 use crate::chat::Channel;
 use crate::chat::splitter::Splitter;
@@ -75,7 +74,10 @@ impl Engine {
             // A longer draft than there is room for would be thrown away.
             let depth = self.speculation.depth(mtp).min(max_tokens - n_emitted - 1);
             drafts = self.draft(last, depth, n_valid)?;
-            let hidden = self.judge(last, &drafts);
+            let hidden = match drafts.is_empty() {
+                true => self.model.forward(&[last], &mut self.cache, None),
+                false => self.model.judge(last, &drafts, &mut self.cache),
+            };
             logits = read(self.model.logits(hidden))?;
         }
     }
@@ -92,21 +94,10 @@ impl Engine {
             if stopped {
                 return Ok(None);
             }
-            let logits = read(logits)?;
-            let best =
-                logits.iter().take(n_valid).enumerate().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
-            let id = best.map(|(id, _)| id as u32);
+            let id = likeliest(&read(logits)?, n_valid);
             stopped = id.is_some_and(|id| stop_ids.contains(&id));
             Ok(id)
         })
-    }
-
-    /// Runs the last token and the drafts behind it.
-    fn judge(&mut self, last: u32, drafts: &[u32]) -> Tensor<2> {
-        let ids: Vec<u32> = [last].into_iter().chain(drafts.iter().copied()).collect();
-        let tokens =
-            Tokens { is_draft: !drafts.is_empty(), ..Tokens::text(&ids, self.cache.next_position()) };
-        self.model.forward_tokens(tokens, &mut self.cache, None)
     }
 }
 

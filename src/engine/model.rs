@@ -256,6 +256,14 @@ impl Model {
         Ok(drafts)
     }
 
+    /// Runs `next`, the token that comes after those in the cache, and the drafts behind it. Until [`Cache::keep`]
+    /// says how many of them stay, all of them can be taken back.
+    pub fn judge(&self, next: u32, drafts: &[u32], cache: &mut Cache) -> Tensor<2> {
+        let ids: Vec<u32> = [next].into_iter().chain(drafts.iter().copied()).collect();
+        let tokens = Tokens { is_draft: true, ..Tokens::text(&ids, cache.next_position()) };
+        self.forward_tokens(tokens, cache, None)
+    }
+
     /// Embeddings `[t, hidden_size]`.
     fn embed(&self, ids: &[u32]) -> Tensor<2> {
         let rows = self.embed_tokens.gather_rows(ids);
@@ -265,6 +273,14 @@ impl Model {
     /// Logits `[t, vocab_size]` of hidden states that left [`Self::forward`].
     pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         self.lm_head.forward(hidden)
+    }
+}
+
+/// Pieces side by side along `dim`; one piece is left as it is.
+pub fn join(mut pieces: Vec<Tensor<2>>, dim: usize) -> Tensor<2> {
+    match pieces.len() {
+        1 => pieces.remove(0),
+        _ => Tensor::cat(pieces, dim),
     }
 }
 

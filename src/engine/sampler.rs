@@ -72,7 +72,7 @@ impl Sampler {
     /// # Errors
     /// `NotANumber` for a NaN or +inf among the logits, `NothingToChoose` if all are -inf or there are none.
     pub fn sample(&mut self, logits: &[f32], n_valid_vocab: usize) -> Result<u32, SamplerError> {
-        let valid = &logits[..n_valid_vocab.min(logits.len())];
+        let valid = valid(logits, n_valid_vocab);
         if let Some(token) = valid.iter().position(|logit| logit.is_nan() || *logit == f32::INFINITY) {
             return Err(SamplerError::NotANumber { token });
         }
@@ -142,6 +142,16 @@ impl Sampler {
 /// Probability relative to the best token; f64, because 248k small ones are added up.
 fn weight(logit: f32, best_logit: f32, temperature: f32) -> f64 {
     ((f64::from(logit) - f64::from(best_logit)) / f64::from(temperature)).exp()
+}
+
+/// Rows of the head behind the vocabulary are padding, untrained.
+fn valid(logits: &[f32], n_valid_vocab: usize) -> &[f32] {
+    &logits[..n_valid_vocab.min(logits.len())]
+}
+
+/// The token with the highest of the first `n_valid_vocab` logits: a guess, without penalties.
+pub fn likeliest(logits: &[f32], n_valid_vocab: usize) -> Option<u32> {
+    argmax(valid(logits, n_valid_vocab)).map(|best| best.id)
 }
 
 /// The highest logit, the lowest id among equals; `None` if there is none above -inf.

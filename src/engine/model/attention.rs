@@ -6,7 +6,7 @@ use burn::tensor::{Tensor, TensorData};
 use super::linear::Linear;
 use super::norm::RmsNorm;
 use super::rope::rotate;
-use super::{Loader, MAX_STEPS, ModelConfig, OpenDevice, Step, WeightsError};
+use super::{Loader, MAX_STEPS, ModelConfig, OpenDevice, Step, WeightsError, join};
 use crate::engine::cache::Kv;
 
 /// Added to the scores of positions a token must not see. Finite, because WGSL has no infinity literal and
@@ -78,7 +78,7 @@ impl Attention {
                 let (keys, values) = kv.first(kv.len() - t + i + 1);
                 attend_block(q.clone().narrow(2, i, 1), keys, values, None)
             });
-            return join(rows.collect());
+            return join(rows.collect(), 0);
         };
         let n_keys = mask.dims()[1];
         let (keys, values) = kv.first(n_keys);
@@ -88,7 +88,7 @@ impl Attention {
             let mask = mask.clone().narrow(0, start, n);
             attend_block(q.clone().narrow(2, start, n), keys.clone(), values.clone(), Some(mask))
         });
-        join(blocks.collect())
+        join(blocks.collect(), 0)
     }
 }
 
@@ -105,13 +105,6 @@ fn attend_block(q: Tensor<4>, keys: Tensor<3>, values: Tensor<3>, mask: Option<T
     let weights = softmax(scores, 3).reshape([kv_heads, group * n, n_keys]);
     let attended = weights.matmul(values).reshape([kv_heads, group, n, d]);
     attended.permute([2, 0, 1, 3]).reshape([n, kv_heads * group * d])
-}
-
-fn join(mut blocks: Vec<Tensor<2>>) -> Tensor<2> {
-    match blocks.len() {
-        1 => blocks.remove(0),
-        _ => Tensor::cat(blocks, 0),
-    }
 }
 
 /// What to add to the scores `[t, keys]` of tokens `start..start + t`, so that none sees a later one.

@@ -14,12 +14,13 @@ use super::{Loader, ModelConfig, WeightsError};
 use crate::engine::cache::{DeltaState, Draft};
 use crate::engine::kernels::delta::{RuleInput, delta_steps};
 use crate::engine::kernels::solve::solve_unit_lower;
+use crate::msg::MAX_DRAFTS;
 
 /// Tokens per chunk, as in the reference. The triangular work grows with it, the serial steps shrink.
 const CHUNK: usize = 64;
 /// Up to this many tokens go one after the other: a token and the longest draft behind it, which must give the
 /// same numbers as the same tokens one at a time.
-pub const MAX_STEPS: usize = 9;
+pub const MAX_STEPS: usize = MAX_DRAFTS + 1;
 /// Inside the sum of squares of the l2 norm, as in the reference; not a clamp.
 const L2_EPS: f64 = 1e-6;
 

@@ -6,6 +6,7 @@ use burn::tensor::{AllocationProperty, Bytes, DType, Int, Tensor, TensorData};
 use super::super::device::OpenDevice;
 use super::super::kernels::Kernels;
 use super::super::weights::{Weight, WeightFormat};
+use super::join;
 
 /// Up to this many tokens the GPU multiplies and widens in one kernel; beyond it, widened tiles and a
 /// blocked multiplication read each weight fewer times.
@@ -60,10 +61,7 @@ impl Linear {
                 )));
             }
         }
-        match parts.len() {
-            1 => parts.remove(0),
-            _ => Tensor::cat(parts, 1),
-        }
+        join(parts, 1)
     }
 
     fn multiply_tiles(&self, x: &Tensor<2>, block: &Block, parts: &mut Vec<Tensor<2>>) {

@@ -10,11 +10,11 @@ use std::ops::ControlFlow;
 use burn::tensor::activation::{gelu, softmax};
 use burn::tensor::{Tensor, TensorData};
 
-use super::super::config::vision::VisionConfig;
+use super::super::config::vision::{CHANNELS, VisionConfig};
 use super::super::device::OpenDevice;
 use super::super::model::linear::Linear;
 use super::super::model::rope::{Rotation, rotate};
-use super::super::model::{Loader, WeightsError};
+use super::super::model::{Loader, WeightsError, join};
 use super::preprocess::{PatchLayout, Pixels};
 
 const LAYER_NORM_EPS: f64 = 1e-6;
@@ -78,8 +78,7 @@ impl Encoder {
             })
         });
         let side = config.patch_size;
-        let kernel = [width, config.patch_values() / (config.temporal_patch_size * side * side)];
-        let kernel = [kernel[0], kernel[1], config.temporal_patch_size, side, side];
+        let kernel = [width, CHANNELS, config.temporal_patch_size, side, side];
         Ok(Self {
             // A convolution whose stride is its kernel is a product with the flattened patch.
             patch_embed: Affine::load(loader, "patch_embed.proj", &kernel)?,
@@ -131,18 +130,18 @@ impl Encoder {
             }
             features.push(self.merge(x));
         }
-        Some(join(features))
+        Some(join(features, 0))
     }
 
     fn embed(&self, pixels: &Pixels, slot: usize, n: usize) -> Tensor<2> {
-        let width = self.config.patch_values();
+        let width = self.layout.patch_values();
         let parts = (0..n).step_by(TILE).map(|start| {
             let range = start..n.min(start + TILE);
             let data =
                 TensorData::new(self.layout.patches(pixels, slot, range.clone()), [range.len(), width]);
             self.patch_embed.forward(Tensor::from_data(data, &self.device.tensors))
         });
-        join(parts.collect())
+        join(parts.collect(), 0)
     }
 
     /// `x + proj(attention(norm1(x)))` over all patches of a frame.
@@ -176,7 +175,7 @@ impl Encoder {
                 return None;
             }
         }
-        Some(join(parts))
+        Some(join(parts, 0))
     }
 
     /// Queries whose scores against all `n` patches are held at once.
@@ -186,21 +185,13 @@ impl Encoder {
 
     /// Joins the patches of each merge block, which are neighbours already, into one feature.
     fn merge(&self, x: Tensor<2>) -> Tensor<2> {
-        let merged = self.config.merged_size();
-        let width = self.config.hidden_size;
-        let x = self.merger_norm.forward(x).reshape([-1, merged as i32]);
-        debug_assert_eq!(merged % width, 0);
+        let x = self.merger_norm.forward(x).reshape([-1, self.config.merged_size() as i32]);
         in_tiles(x, |x| self.merger_fc2.forward(gelu(self.merger_fc1.forward(x))))
     }
 
     /// Row and column of each patch of a frame, in the order of the patches.
     fn places(&self, rows: usize, columns: usize) -> impl Iterator<Item = (usize, usize)> {
-        let merge = self.config.spatial_merge_size;
-        (0..rows * columns).map(move |i| {
-            let (block, inner) = (i / (merge * merge), i % (merge * merge));
-            let across = columns / merge;
-            (block / across * merge + inner / merge, block % across * merge + inner % merge)
-        })
+        (0..rows * columns).map(move |i| self.layout.place(i, columns))
     }
 
     /// The learned table stretched over the frame, corner to corner, bilinearly: `[patches, hidden_size]`.
@@ -253,14 +244,8 @@ fn in_tiles(x: Tensor<2>, f: impl Fn(Tensor<2>) -> Tensor<2>) -> Tensor<2> {
     if n <= TILE {
         return f(x);
     }
-    join((0..n).step_by(TILE).map(|start| f(x.clone().narrow(0, start, TILE.min(n - start)))).collect())
-}
-
-fn join(mut parts: Vec<Tensor<2>>) -> Tensor<2> {
-    match parts.len() {
-        1 => parts.remove(0),
-        _ => Tensor::cat(parts, 0),
-    }
+    let tiles = (0..n).step_by(TILE).map(|start| f(x.clone().narrow(0, start, TILE.min(n - start))));
+    join(tiles.collect(), 0)
 }
 
 /// The tanh form of GELU, which the blocks use; the merger uses the exact one.

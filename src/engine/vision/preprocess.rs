@@ -267,10 +267,18 @@ impl PatchLayout {
         CHANNELS * self.temporal_patch_size * self.patch_size * self.patch_size
     }
 
-    /// The patches `range` of one temporal slot, `[patches, channel * frame * row * column]`, flat. They come in
-    /// blocks of `spatial_merge_size` squared, so that those which become one token are neighbours.
+    /// Row and column of patch `i` in a frame of so many columns of patches. They come in blocks of
+    /// `spatial_merge_size` squared, so that those which become one token are neighbours.
+    pub fn place(&self, i: usize, columns: usize) -> (usize, usize) {
+        let merge = self.spatial_merge_size;
+        let (block, inner) = (i / (merge * merge), i % (merge * merge));
+        let across = columns / merge;
+        (block / across * merge + inner / merge, block % across * merge + inner % merge)
+    }
+
+    /// The patches `range` of one temporal slot, `[patches, channel * frame * row * column]`, flat.
     pub fn patches(&self, pixels: &Pixels, slot: usize, range: std::ops::Range<usize>) -> Vec<f32> {
-        let (p, merge) = (self.patch_size, self.spatial_merge_size);
+        let p = self.patch_size;
         let columns = pixels.width() / p;
         let last = pixels.frames.len() - 1;
         let scale: [[f32; 256]; CHANNELS] = std::array::from_fn(|channel| {
@@ -279,10 +287,7 @@ impl PatchLayout {
         });
         let mut out = Vec::with_capacity(range.len() * self.patch_values());
         for i in range {
-            let (block, inner) = (i / (merge * merge), i % (merge * merge));
-            let blocks_across = columns / merge;
-            let row = block / blocks_across * merge + inner / merge;
-            let column = block % blocks_across * merge + inner % merge;
+            let (row, column) = self.place(i, columns);
             for (channel, scale) in scale.iter().enumerate() {
                 for frame in 0..self.temporal_patch_size {
                     let frame = &pixels.frames[(slot * self.temporal_patch_size + frame).min(last)];

@@ -15,6 +15,9 @@ use crate::chat::Channel;
 use crate::chat::splitter::Splitter;
 use crate::msg::{DraftStats, Finish, Mtp, TurnStats};
 
+/// States that wait for the MTP head while nothing is drafted; in a batch of this size its weights are read once.
+const MAX_WAITING: usize = 32;
+
 impl Engine {
     /// Writes tokens until the model stops, `max_tokens` are there, or `cancel` is set. `hidden` is the state of the
     /// prompt's last token; `emit` gets each token with the figures of the steps before it.
@@ -75,11 +78,21 @@ impl Engine {
             let depth = self.speculation.depth(mtp).min(max_tokens - n_emitted - 1);
             drafts = self.draft(last, depth, n_valid)?;
             let hidden = match drafts.is_empty() {
-                true => self.model.forward(&[last], &mut self.cache, None),
+                true => self.step(last),
                 false => self.model.judge(last, &drafts, &mut self.cache),
             };
             logits = read(self.model.logits(hidden))?;
         }
+    }
+
+    /// Runs one token without drafts. The MTP head reads along in batches: each state that waits for it is copied
+    /// when the next one joins, so a long answer must not let them pile up.
+    fn step(&mut self, last: u32) -> Tensor<2> {
+        let hidden = self.model.forward(&[last], &mut self.cache, None);
+        if self.cache.mtp.as_ref().is_some_and(|mtp| mtp.n_waiting() >= MAX_WAITING) {
+            self.model.catch_up(&mut self.cache);
+        }
+        hidden
     }
 
     /// Guesses at most `depth` tokens after `last`.

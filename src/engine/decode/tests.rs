@@ -192,3 +192,14 @@ fn a_conversation_goes_on_from_any_earlier_turn_as_a_new_one_would() {
         }
     }
 }
+
+#[test]
+fn states_do_not_pile_up_while_nothing_is_drafted() {
+    let mut engine = engine();
+    let mut rambling = options(Mtp::Off, 9.0, 100);
+    rambling.sampling.top_k = Some(0);
+    let (_, _, stats) = ask(&mut engine, &[Message::text(Role::User, "hello")], &rambling);
+    assert!(stats.completion_tokens > super::MAX_WAITING, "{stats:?}");
+    let waiting = engine.cache.mtp.as_ref().unwrap().n_waiting();
+    assert!((1..super::MAX_WAITING).contains(&waiting), "{waiting} states wait");
+}

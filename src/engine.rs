@@ -15,6 +15,7 @@ pub mod model_file;
 pub mod prompt;
 pub mod sampler;
 pub mod speculate;
+pub mod states;
 pub mod tokenizer;
 pub mod vision;
 pub mod weights;

@@ -5,6 +5,7 @@
 //! nothing else, and always for all layers together.
 
 pub mod mtp;
+pub mod saved;
 
 use burn::tensor::Tensor;
 
@@ -162,10 +163,14 @@ impl Cache {
 
     /// Remembers the present moment.
     pub fn checkpoint(&mut self) -> Checkpoint {
+        self.note(Moment::new(&self.layers, self.mtp.as_ref(), self.len(), self.next_position))
+    }
+
+    /// A moment of its past, behind those noted before, becomes one that can be gone back to.
+    fn note(&mut self, moment: Moment) -> Checkpoint {
         let serial = self.next_serial;
         self.next_serial += 1;
         self.restorable.push(serial);
-        let moment = Moment::new(&self.layers, self.mtp.as_ref(), self.len(), self.next_position);
         Checkpoint { serial, moment }
     }
 
@@ -225,6 +230,13 @@ impl Kv {
         let shape = [config.num_key_value_heads, KV_BLOCK, config.head_dim];
         let zeros = || Tensor::zeros(shape, &device.tensors);
         Self { tensors: Some((zeros(), zeros())), len: 0 }
+    }
+
+    /// Of keys and values `[kv_heads, len, head_dim]`.
+    fn of(keys: Tensor<3>, values: Tensor<3>) -> Self {
+        let len = keys.dims()[1];
+        let with_room = |whole| grown(whole, len, len + 1);
+        Self { tensors: Some((with_room(keys), with_room(values))), len }
     }
 
     pub fn len(&self) -> usize {

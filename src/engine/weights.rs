@@ -13,6 +13,7 @@ use half::{bf16, f16};
 use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use super::built_in;
 use super::config::{ConfigError, read_json};
@@ -185,6 +186,26 @@ impl Checkpoint {
 
     pub fn contains(&self, name: &str) -> bool {
         self.entries.contains_key(name)
+    }
+
+    /// Tells checkpoints apart: by names, types and shapes of all tensors and some numbers of most of them. Two
+    /// models of one shape differ in nearly all of their numbers, so it isn't necessary to read them all.
+    pub fn fingerprint(&self) -> [u8; 32] {
+        const SAMPLES: usize = 4096;
+        const SAMPLE_BYTES: usize = 64;
+        let mut entries: Vec<_> = self.entries.iter().collect();
+        entries.sort_by_key(|(name, _)| *name);
+        let mut hash = Sha256::new();
+        let every = entries.len().div_ceil(SAMPLES).max(1);
+        for (i, (name, entry)) in entries.into_iter().enumerate() {
+            hash.update(format!("{name} {:?} {:?}\n", entry.dtype, entry.shape));
+            if i % every == 0 {
+                let data = &self.shards[entry.shard][entry.start..entry.end];
+                let middle = data.len() / 2;
+                hash.update(&data[middle..data.len().min(middle + SAMPLE_BYTES)]);
+            }
+        }
+        hash.finalize().into()
     }
 
     /// Bytes of all tensors together.

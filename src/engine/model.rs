@@ -2,7 +2,8 @@
 //!
 //! Written once for every device in Burn operations and the few of `kernels`. Activations are `[t, width]`
 //! in f32, without a batch axis; weights stay in the format of the checkpoint.
-//! Source of the mathematics: the reference implementation of `qwen3_5` in Hugging Face transformers.
+//! Source of the mathematics: the reference implementations of `qwen3_5`, `qwen3_5_moe` and `qwen3_next` in Hugging
+//! Face transformers.
 
 pub mod attention;
 pub mod delta_net;

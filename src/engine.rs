@@ -12,6 +12,8 @@ mod golden;
 pub mod kernels;
 pub mod model;
 pub mod model_file;
+#[cfg(test)]
+mod noise;
 pub mod prompt;
 pub mod sampler;
 pub mod speculate;

@@ -360,7 +360,7 @@ impl Engine {
         let mode = Mode {
             thinking: in_thought,
             thinks_by_default: self.info.thinks_by_default,
-            is_small: self.model.config.hidden_size <= SMALL_HIDDEN_SIZE,
+            is_small: self.model.config.moe.is_none() && self.model.config.hidden_size <= SMALL_HIDDEN_SIZE,
             has_images: !seen.is_empty(),
         };
         Ok(Prompt {

@@ -102,6 +102,21 @@ impl Weight {
         values
     }
 
+    /// The same numbers as a matrix whose rows have the length of the last axis.
+    pub fn into_matrix(self) -> Self {
+        let columns = *self.shape.last().expect("a weight has at least one axis");
+        let rows = self.shape.iter().rev().skip(1).product();
+        Self { shape: vec![rows, columns], ..self }
+    }
+
+    /// Some rows of a matrix `[rows, columns]`, still in their place.
+    pub fn rows(&self, range: std::ops::Range<usize>) -> Self {
+        let columns = self.shape[1];
+        let row_bytes = columns * self.format.bytes();
+        let data = self.data.slice(range.start * row_bytes..range.end * row_bytes);
+        Self { format: self.format, shape: vec![range.len(), columns], data }
+    }
+
     /// Rows `ids` of a matrix `[rows, columns]`, one after the other.
     pub fn gather_rows(&self, ids: &[u32]) -> Vec<f32> {
         let columns = self.shape[1];

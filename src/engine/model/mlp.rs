@@ -4,17 +4,17 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::silu;
 
 use super::linear::Linear;
-use super::{Loader, ModelConfig, WeightsError};
+use super::{Loader, WeightsError};
 
 pub struct Mlp {
-    gate_proj: Linear,
-    up_proj: Linear,
-    down_proj: Linear,
+    pub gate_proj: Linear,
+    pub up_proj: Linear,
+    pub down_proj: Linear,
 }
 
 impl Mlp {
-    pub fn load(config: &ModelConfig, loader: &Loader) -> Result<Self, WeightsError> {
-        let (hidden, inner) = (config.hidden_size, config.intermediate_size);
+    /// From `hidden` channels through `inner` and back.
+    pub fn load(hidden: usize, inner: usize, loader: &Loader) -> Result<Self, WeightsError> {
         Ok(Self {
             gate_proj: loader.linear("gate_proj.weight", inner, hidden)?,
             up_proj: loader.linear("up_proj.weight", inner, hidden)?,

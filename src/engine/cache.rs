@@ -264,10 +264,16 @@ impl Kv {
         self.len += t;
     }
 
+    /// Keys and values with the room behind them.
+    pub fn whole(&self) -> (&Tensor<3>, &Tensor<3>) {
+        let (keys, values) = self.tensors.as_ref().expect("only an append takes them, and it puts them back");
+        (keys, values)
+    }
+
     /// The first `n` keys and values. `n` may exceed the length up to the capacity: the rest is finite, and
     /// the caller masks it.
     pub fn first(&self, n: usize) -> (Tensor<3>, Tensor<3>) {
-        let (keys, values) = self.tensors.as_ref().expect("only an append takes them, and it puts them back");
+        let (keys, values) = self.whole();
         (keys.clone().narrow(1, 0, n), values.clone().narrow(1, 0, n))
     }
 }

@@ -1,6 +1,6 @@
 //! Numbers for tests that compare a computation with its plain statement.
 
-use burn::tensor::Tensor;
+use burn::tensor::{Device, Tensor};
 
 /// Numbers of no pattern in -1..1, the same on every run.
 pub fn noise(seed: u32, n: usize) -> Vec<f32> {
@@ -12,6 +12,13 @@ pub fn noise(seed: u32, n: usize) -> Vec<f32> {
         (state >> 8) as f32 / (1 << 23) as f32 - 1.0
     };
     (0..n).map(|_| next()).collect()
+}
+
+/// A tensor of them on the CPU.
+pub fn tensor<const D: usize>(seed: u32, shape: [usize; D]) -> Tensor<D> {
+    let flat: Tensor<1> =
+        Tensor::from_floats(noise(seed, shape.iter().product()).as_slice(), &Device::flex());
+    flat.reshape(shape)
 }
 
 pub fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {

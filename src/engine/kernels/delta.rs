@@ -9,6 +9,7 @@
 #[cfg(test)]
 pub mod definition;
 pub mod gpu;
+pub mod inputs;
 
 use burn::backend::Dispatch;
 use burn::tensor::Tensor;
@@ -16,7 +17,11 @@ use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
 use super::Kernels;
+use super::cpu::best_of_three;
 use super::linear::float_tensor;
+
+/// Fewer numbers than this aren't worth waking other threads.
+const MIN_PARALLEL: usize = 1 << 16;
 
 /// What the rule reads of `t` tokens: `q`, `k` `[t, key_heads, d_k]` (normalised, `q` scaled), `v`
 /// `[t, value_heads, d_v]`, `g [t, value_heads, 1]` or `[t, value_heads, d_k]`, `beta [t, value_heads]`. Value head h
@@ -75,10 +80,11 @@ struct Step<'a> {
 #[inline(always)]
 fn step_body(state: &mut [f32], step: &Step, error: &mut [f32], o: &mut [f32]) {
     let d_v = step.v.len();
-    let keys = || step.k.iter().zip(step.decay.iter().cycle());
+    let one_decay = step.decay.len() == 1;
+    let decay_of = |i: usize| step.decay[if one_decay { 0 } else { i }];
     error.fill(0.0);
-    for (row, (k, decay)) in state.chunks_exact(d_v).zip(keys()) {
-        let k = k * decay;
+    for (i, (row, k)) in state.chunks_exact(d_v).zip(step.k).enumerate() {
+        let k = k * decay_of(i);
         for (sum, s) in error.iter_mut().zip(row) {
             *sum += k * s;
         }
@@ -87,7 +93,8 @@ fn step_body(state: &mut [f32], step: &Step, error: &mut [f32], o: &mut [f32]) {
         *e = step.beta * (v - *e);
     }
     o.fill(0.0);
-    for ((row, (k, decay)), q) in state.chunks_exact_mut(d_v).zip(keys()).zip(step.q) {
+    for (i, ((row, k), q)) in state.chunks_exact_mut(d_v).zip(step.k).zip(step.q).enumerate() {
+        let decay = decay_of(i);
         for ((s, e), sum) in row.iter_mut().zip(&*error).zip(&mut *o) {
             *s = decay * *s + k * e;
             *sum += q * *s;
@@ -95,32 +102,9 @@ fn step_body(state: &mut [f32], step: &Step, error: &mut [f32], o: &mut [f32]) {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-fn step_avx512(state: &mut [f32], step: &Step, error: &mut [f32], o: &mut [f32]) {
-    step_body(state, step, error, o);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn step_avx2(state: &mut [f32], step: &Step, error: &mut [f32], o: &mut [f32]) {
-    step_body(state, step, error, o);
-}
-
-/// One token of one head: the state changes, `o [d_v]` is written, `error [d_v]` is scratch.
-fn step(state: &mut [f32], step: &Step, error: &mut [f32], o: &mut [f32]) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if is_x86_feature_detected!("avx512f") {
-            // SAFETY: the processor has just said that it knows these instructions.
-            return unsafe { step_avx512(state, step, error, o) };
-        }
-        if is_x86_feature_detected!("avx2") {
-            // SAFETY: as above.
-            return unsafe { step_avx2(state, step, error, o) };
-        }
-    }
-    step_body(state, step, error, o);
+best_of_three! {
+    /// One token of one head: the state changes, `o [d_v]` is written, `error [d_v]` is scratch.
+    fn step = step_body(state: &mut [f32], step: &Step, error: &mut [f32], o: &mut [f32])
 }
 
 pub(super) fn flex(mut state: FlexTensor, [q, k, v, g, beta]: [FlexTensor; 5]) -> (FlexTensor, FlexTensor) {
@@ -137,8 +121,7 @@ pub(super) fn flex(mut state: FlexTensor, [q, k, v, g, beta]: [FlexTensor; 5]) -
         state = state.to_contiguous();
     }
     let states = &mut state.storage_mut::<f32>()[..value_heads * d_k * d_v];
-    let heads = states.par_chunks_exact_mut(d_k * d_v).zip(by_head.par_chunks_exact_mut(t * d_v));
-    heads.enumerate().for_each(|(head, (state, o))| {
+    let work = |(head, (state, o)): (usize, (&mut [f32], &mut [f32]))| {
         let mut error = vec![0.0; d_v];
         let key_head = head / (value_heads / key_heads);
         for (token, o) in o.chunks_exact_mut(d_v).enumerate() {
@@ -153,7 +136,14 @@ pub(super) fn flex(mut state: FlexTensor, [q, k, v, g, beta]: [FlexTensor; 5]) -
             };
             step(state, &now, &mut error, o);
         }
-    });
+    };
+    if t * value_heads * d_k * d_v < MIN_PARALLEL {
+        let heads = states.chunks_exact_mut(d_k * d_v).zip(by_head.chunks_exact_mut(t * d_v));
+        heads.enumerate().for_each(work);
+    } else {
+        let heads = states.par_chunks_exact_mut(d_k * d_v).zip(by_head.par_chunks_exact_mut(t * d_v));
+        heads.enumerate().for_each(work);
+    }
     let mut o = vec![0.0; t * value_heads * d_v];
     for (i, piece) in by_head.chunks_exact(d_v).enumerate() {
         let (head, token) = (i / t, i % t);

@@ -1,10 +1,10 @@
 //! SwiGLU: `down(silu(gate(x)) * up(x))`.
 
 use burn::tensor::Tensor;
-use burn::tensor::activation::silu;
 
 use super::linear::Linear;
 use super::{Loader, WeightsError};
+use crate::engine::kernels::norm::swiglu;
 
 pub struct Mlp {
     pub gate_proj: Linear,
@@ -23,6 +23,6 @@ impl Mlp {
     }
 
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        self.down_proj.forward(silu(self.gate_proj.forward(x.clone())) * self.up_proj.forward(x))
+        self.down_proj.forward(swiglu(self.gate_proj.forward(x.clone()), self.up_proj.forward(x)))
     }
 }

@@ -3,10 +3,11 @@
 //! Every row of the result is a dot product accumulated in f32. Few tokens (decode) read each weight once
 //! and are bound by memory; many (prefill) widen a tile of W that stays in the cache and multiply by it.
 
+pub mod dots;
 pub mod gpu;
 #[cfg(test)]
 mod scalar;
-mod simd;
+mod widen;
 
 use burn::tensor::{DType, Shape};
 use burn_flex::{FlexTensor, Layout};
@@ -15,18 +16,16 @@ use rayon::prelude::*;
 
 #[cfg(test)]
 pub use scalar::linear as linear_scalar;
-#[cfg(test)]
-pub use simd::all as all_dots;
 
+use self::dots::{Dots, MAX_TOKENS};
 use super::super::weights::WeightFormat;
 
 /// Up to this many tokens, dot products of whole rows beat widening a tile for a blocked multiplication.
 const MAX_DOT_TOKENS: usize = 32;
-/// Tokens whose dot products with a row are computed together: with four running sums each they fill half
-/// of the AVX-512 registers.
-const GROUP: usize = 4;
 /// Output rows per task of a product with few tokens: at 1024 columns of bf16 this is 128 KiB of weights.
-const DOT_ROWS: usize = 64;
+const TASK_ROWS: usize = 64;
+/// Rows that all tokens are multiplied with before the next: their weights stay in the first-level cache.
+const ROWS: usize = 16;
 /// Bytes of a widened tile: half of a 1 MiB second-level cache, so that the tokens fit beside it.
 const TILE_BYTES: usize = 512 << 10;
 
@@ -51,22 +50,27 @@ fn dot_products(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, col
     let row_bytes = columns * format.bytes();
     let groups = groups(x.len() / columns);
     let dots = Dots::new(format);
+    let x = dots.arrange(x, columns);
     let out = Scattered(y.as_mut_ptr());
     let task = |task: usize| {
-        for row in task * DOT_ROWS..rows.min((task + 1) * DOT_ROWS) {
-            let w = &weight[row * row_bytes..(row + 1) * row_bytes];
+        let end = rows.min((task + 1) * TASK_ROWS);
+        for start in (task * TASK_ROWS..end).step_by(ROWS) {
+            let n_rows = ROWS.min(end - start);
+            let w = &weight[start * row_bytes..(start + n_rows) * row_bytes];
             for (first, n) in groups.iter().copied() {
-                let mut sums = [0.0; GROUP];
-                dots.products(w, &x[first * columns..(first + n) * columns], columns, &mut sums[..n]);
-                for (i, sum) in sums[..n].iter().enumerate() {
+                let mut sums = [0.0; ROWS * MAX_TOKENS];
+                let sums = &mut sums[..n_rows * n];
+                dots.products(w, &x[first * columns..(first + n) * columns], columns, sums);
+                for (i, sum) in sums.iter().enumerate() {
+                    let (row, token) = (start + i / n, first + i % n);
                     // SAFETY: the token is below `t` and `row < rows`, so the index is below `t * rows`, the
                     // length of `y`; each (token, row) is written by one task only.
-                    unsafe { *out.at((first + i) * rows + row) = *sum };
+                    unsafe { *out.at(token * rows + row) = *sum };
                 }
             }
         }
     };
-    let n_tasks = rows.div_ceil(DOT_ROWS);
+    let n_tasks = rows.div_ceil(TASK_ROWS);
     // A small product isn't worth waking other threads.
     if rows * row_bytes < 256 << 10 {
         (0..n_tasks).for_each(task);
@@ -75,44 +79,12 @@ fn dot_products(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, col
     }
 }
 
-/// First token and size of groups of at most [`GROUP`], as even as they can be: every group widens the weights
+/// First token and size of groups of at most [`MAX_TOKENS`], as even as they can be: every group widens the weights
 /// anew, so five tokens are better three and two than four and one.
 fn groups(t: usize) -> Vec<(usize, usize)> {
-    let n = t.div_ceil(GROUP);
+    let n = t.div_ceil(MAX_TOKENS);
     let start = |i: usize| i * t / n;
     (0..n).map(|i| (start(i), start(i + 1) - start(i))).collect()
-}
-
-/// Dot products of a row with up to [`GROUP`] tokens at once.
-struct Dots {
-    one: simd::Dot<1>,
-    two: simd::Dot<2>,
-    three: simd::Dot<3>,
-    four: simd::Dot<4>,
-}
-
-impl Dots {
-    fn new(format: WeightFormat) -> Self {
-        Self {
-            one: simd::dot(format),
-            two: simd::dot(format),
-            three: simd::dot(format),
-            four: simd::dot(format),
-        }
-    }
-
-    fn products(&self, w: &[u8], x: &[f32], columns: usize, sums: &mut [f32]) {
-        fn vectors<const N: usize>(x: &[f32], columns: usize) -> [&[f32]; N] {
-            std::array::from_fn(|i| &x[i * columns..(i + 1) * columns])
-        }
-        match sums.len() {
-            1 => sums.copy_from_slice(&(self.one)(w, vectors(x, columns))),
-            2 => sums.copy_from_slice(&(self.two)(w, vectors(x, columns))),
-            3 => sums.copy_from_slice(&(self.three)(w, vectors(x, columns))),
-            4 => sums.copy_from_slice(&(self.four)(w, vectors(x, columns))),
-            n => unreachable!("a group has {n} tokens"),
-        }
-    }
 }
 
 fn tiles(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, columns: usize, y: &mut [f32]) {
@@ -124,7 +96,7 @@ fn tiles(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, columns: u
         let start = index * tile_rows;
         let n = tile_rows.min(rows - start);
         tile.resize(n * columns, 0.0);
-        simd::widen(format, &weight[start * row_bytes..(start + n) * row_bytes], tile);
+        widen::widen(format, &weight[start * row_bytes..(start + n) * row_bytes], tile);
         // SAFETY: the product writes `[t, n]` at column `start` of the `[t, rows]` output with row stride
         // `rows`; tiles are disjoint in columns. Both inputs have the lengths their strides say.
         unsafe {
@@ -189,7 +161,7 @@ pub(super) fn flex_widen_rows(
 ) -> FlexTensor {
     let row_bytes = columns * format.bytes();
     let mut values = vec![0.0; rows * columns];
-    simd::widen(format, &weight.bytes()[start * row_bytes..(start + rows) * row_bytes], &mut values);
+    widen::widen(format, &weight.bytes()[start * row_bytes..(start + rows) * row_bytes], &mut values);
     float_tensor(values, [rows, columns])
 }
 

@@ -6,6 +6,7 @@ use super::super::model::linear::Linear;
 use super::super::noise::{assert_close, assert_near, noise, values};
 use super::super::weights::Weight;
 use super::delta::definition::Example;
+use super::linear::dots::Dots;
 use super::*;
 
 fn stored(values: &[f32], format: WeightFormat) -> Vec<u8> {
@@ -50,20 +51,31 @@ fn linear_on_the_cpu_equals_its_definition() {
     }
 }
 
+/// Whole blocks of every instruction set, rests, and numbers of rows that fill no tile.
+const DOT_SHAPES: [(usize, usize); 9] =
+    [(1, 1), (3, 15), (16, 16), (5, 31), (33, 33), (17, 64), (31, 65), (7, 200), (30, 1024)];
+
 #[test]
-fn every_instruction_set_gives_the_same_dot_product() {
+fn every_instruction_set_gives_the_same_dot_products() {
     for format in FORMATS {
-        for columns in [1, 15, 16, 31, 64, 65, 200, 1024] {
-            let x = noise(3, columns);
-            let row = stored(&noise(4, columns), format);
-            let expected = linear::linear_scalar(&x, &row, format, 1, columns)[0];
-            for (name, dot) in linear::all_dots::<1>(format) {
-                assert_close(
-                    &dot(&row, [&x]),
-                    &[expected],
-                    tolerance(columns),
-                    &format!("{name} {format:?}"),
-                );
+        for (rows, columns) in DOT_SHAPES {
+            let weight = stored(&noise(4, rows * columns), format);
+            for t in 1..=4 {
+                let x = noise(3, t * columns);
+                let expected = linear::linear_scalar(&x, &weight, format, rows, columns);
+                for dots in Dots::all(format) {
+                    let mut sums = vec![0.0; rows * t];
+                    dots.products(&weight, &dots.arrange(&x, columns), columns, &mut sums);
+                    // They come row by row, the definition's token by token.
+                    let by_token: Vec<f32> =
+                        (0..t).flat_map(|i| sums[i..].iter().step_by(t).copied()).collect();
+                    assert_close(
+                        &by_token,
+                        &expected,
+                        tolerance(columns),
+                        &format!("{dots:?} {rows}x{columns}"),
+                    );
+                }
             }
         }
     }
@@ -72,14 +84,26 @@ fn every_instruction_set_gives_the_same_dot_product() {
 #[test]
 fn a_token_gets_the_same_bits_alone_and_in_company() {
     for format in FORMATS {
-        for columns in [1, 33, 64, 200, 1024] {
-            let row = stored(&noise(4, columns), format);
-            let tokens: [Vec<f32>; 4] = std::array::from_fn(|i| noise(10 + i as u32, columns));
-            let together = linear::all_dots::<4>(format);
-            for ((name, four), (_, one)) in together.into_iter().zip(linear::all_dots::<1>(format)) {
-                let alone: Vec<f32> = tokens.iter().flat_map(|token| one(&row, [token])).collect();
-                let got = four(&row, std::array::from_fn(|i| tokens[i].as_slice()));
-                assert_eq!(got.as_slice(), alone, "{name} {format:?} {columns}");
+        for (rows, columns) in DOT_SHAPES {
+            let weight = stored(&noise(4, rows * columns), format);
+            let x = noise(10, 4 * columns);
+            for dots in Dots::all(format) {
+                let products = |x: &[f32], rows: usize| {
+                    let mut sums = vec![0.0; rows * (x.len() / columns)];
+                    dots.products(&weight, &dots.arrange(x, columns), columns, &mut sums);
+                    sums
+                };
+                for (t, token) in (1..=4).flat_map(|t| (0..t).map(move |token| (t, token))) {
+                    let together = products(&x[..t * columns], rows);
+                    let alone = products(&x[token * columns..(token + 1) * columns], rows);
+                    let together: Vec<f32> = together[token..].iter().step_by(t).copied().collect();
+                    assert_eq!(together, alone, "{dots:?} {columns}, token {token} of {t}");
+                    assert_eq!(
+                        products(&x[..columns], 1),
+                        products(&x[..columns], rows)[..1],
+                        "{dots:?} {columns}"
+                    );
+                }
             }
         }
     }

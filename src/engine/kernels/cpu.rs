@@ -105,10 +105,11 @@ pub fn exp(x: f32) -> f32 {
     const LOG2_E: f32 = std::f32::consts::LOG2_E;
     const LN2_HIGH: f32 = 0.693_359_375;
     const LN2_LOW: f32 = -2.121_944_4e-4;
-    // Adding it leaves no room for a fraction: the nearest whole number remains.
+    // Adding it leaves no room for a fraction: the nearest whole number remains, in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
     let inside = x.clamp(-87.3, 88.3);
-    let n = (inside * LOG2_E + ROUND) - ROUND;
+    let rounded = inside * LOG2_E + ROUND;
+    let n = rounded - ROUND;
     let r = (inside - n * LN2_HIGH) - n * LN2_LOW;
     // 1/k! for k = 7 .. 2.
     let mut p = 1.984_127e-4;
@@ -116,7 +117,7 @@ pub fn exp(x: f32) -> f32 {
         p = p * r + c;
     }
     let p = (p * r * r + r) + 1.0;
-    let scale = f32::from_bits(((n as i32 + 127) << 23) as u32);
+    let scale = f32::from_bits((rounded.to_bits() << 23).wrapping_add(127 << 23));
     if x < -87.3 { 0.0 } else { p * scale }
 }
 

@@ -24,6 +24,8 @@ use super::super::weights::WeightFormat;
 const MAX_DOT_TOKENS: usize = 32;
 /// Output rows per task of a product with few tokens: at 1024 columns of bf16 this is 128 KiB of weights.
 const TASK_ROWS: usize = 64;
+/// A product with fewer bytes of weights isn't worth waking other threads: one reads them in tens of microseconds.
+const MIN_PARALLEL_BYTES: usize = 1 << 20;
 /// Rows that all tokens are multiplied with before the next: their weights stay in the first-level cache.
 const ROWS: usize = 16;
 /// Bytes of a widened tile: half of a 1 MiB second-level cache, so that the tokens fit beside it.
@@ -61,18 +63,18 @@ fn dot_products(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, col
                 let mut sums = [0.0; ROWS * MAX_TOKENS];
                 let sums = &mut sums[..n_rows * n];
                 dots.products(w, &x[first * columns..(first + n) * columns], columns, sums);
-                for (i, sum) in sums.iter().enumerate() {
-                    let (row, token) = (start + i / n, first + i % n);
-                    // SAFETY: the token is below `t` and `row < rows`, so the index is below `t * rows`, the
-                    // length of `y`; each (token, row) is written by one task only.
-                    unsafe { *out.at(token * rows + row) = *sum };
+                for (row, sums) in (start..).zip(sums.chunks_exact(n)) {
+                    for (token, sum) in (first..).zip(sums) {
+                        // SAFETY: the token is below `t` and `row < rows`, so the index is below `t * rows`, the
+                        // length of `y`; each (token, row) is written by one task only.
+                        unsafe { *out.at(token * rows + row) = *sum };
+                    }
                 }
             }
         }
     };
     let n_tasks = rows.div_ceil(TASK_ROWS);
-    // A small product isn't worth waking other threads.
-    if rows * row_bytes < 256 << 10 {
+    if rows * row_bytes < MIN_PARALLEL_BYTES {
         (0..n_tasks).for_each(task);
     } else {
         (0..n_tasks).into_par_iter().for_each(task);

@@ -334,6 +334,11 @@ impl<'a> Loader<'a> {
         Loader { checkpoint: self.checkpoint, device: self.device, prefix: format!("{}{name}", self.prefix) }
     }
 
+    /// How the file orders value heads, see [`Checkpoint::has_tiled_value_heads`].
+    pub fn has_tiled_value_heads(&self) -> bool {
+        self.checkpoint.has_tiled_value_heads()
+    }
+
     fn weight(&self, name: &str, shape: &[usize]) -> Result<Weight, WeightsError> {
         self.checkpoint.weight(&format!("{}{name}", self.prefix), shape)
     }

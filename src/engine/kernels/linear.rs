@@ -1,7 +1,7 @@
-//! `y = x W^T` with W in its storage format: `x [t, columns]` f32, `W [rows, columns]` bf16, f16 or f32.
+//! `y = x W^T` with W in its storage format: `x [t, columns]` f32, `W [rows, columns]` in numbers or blocks.
 //!
 //! Every row of the result is a dot product accumulated in f32. Few tokens (decode) read each weight once
-//! and are bound by memory; many (prefill) widen a tile of W that stays in the cache and multiply by it.
+//! and are bound by memory; a row in blocks is widened first, once for all of them. Many (prefill) widen a tile of W that stays in the cache and multiply by it.
 
 pub mod gpu;
 #[cfg(test)]
@@ -16,7 +16,7 @@ use rayon::prelude::*;
 #[cfg(test)]
 pub use scalar::linear as linear_scalar;
 #[cfg(test)]
-pub use simd::all as all_dots;
+pub use simd::{all as all_dots, widen};
 
 use super::super::weights::WeightFormat;
 
@@ -37,7 +37,7 @@ const TILE_BYTES: usize = 512 << 10;
 pub fn linear(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, columns: usize) -> Vec<f32> {
     let t = x.len() / columns;
     assert_eq!(x.len(), t * columns, "x is [t, columns]");
-    assert!(weight.len() >= rows * columns * format.bytes(), "the weight holds rows * columns numbers");
+    assert!(weight.len() >= rows * format.row_bytes(columns), "the weight holds rows * columns numbers");
     let mut y = vec![0.0; t * rows];
     if t <= MAX_DOT_TOKENS {
         dot_products(x, weight, format, rows, columns, &mut y);
@@ -48,13 +48,18 @@ pub fn linear(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, colum
 }
 
 fn dot_products(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, columns: usize, y: &mut [f32]) {
-    let row_bytes = columns * format.bytes();
+    let row_bytes = format.row_bytes(columns);
     let groups = groups(x.len() / columns);
-    let dots = Dots::new(format);
+    let dots = Dots::new(if format.is_plain() { format } else { WeightFormat::F32 });
     let out = Scattered(y.as_mut_ptr());
     let task = |task: usize| {
+        let mut wide = vec![0.0; if format.is_plain() { 0 } else { columns }];
         for row in task * DOT_ROWS..rows.min((task + 1) * DOT_ROWS) {
-            let w = &weight[row * row_bytes..(row + 1) * row_bytes];
+            let mut w = &weight[row * row_bytes..(row + 1) * row_bytes];
+            if !format.is_plain() {
+                simd::widen(format, w, &mut wide);
+                w = simd::bytes(&wide);
+            }
             for (first, n) in groups.iter().copied() {
                 let mut sums = [0.0; GROUP];
                 dots.products(w, &x[first * columns..(first + n) * columns], columns, &mut sums[..n]);
@@ -117,14 +122,14 @@ impl Dots {
 
 fn tiles(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, columns: usize, y: &mut [f32]) {
     let t = x.len() / columns;
-    let row_bytes = columns * format.bytes();
+    let row_bytes = format.row_bytes(columns);
     let tile_rows = (TILE_BYTES / (columns * size_of::<f32>())).next_multiple_of(16).min(rows);
     let out = Scattered(y.as_mut_ptr());
     (0..rows.div_ceil(tile_rows)).into_par_iter().for_each_init(Vec::new, |tile: &mut Vec<f32>, index| {
         let start = index * tile_rows;
         let n = tile_rows.min(rows - start);
         tile.resize(n * columns, 0.0);
-        simd::widen(format, &weight[start * row_bytes..(start + n) * row_bytes], tile);
+        widen_rows(&weight[start * row_bytes..(start + n) * row_bytes], format, columns, tile);
         // SAFETY: the product writes `[t, n]` at column `start` of the `[t, rows]` output with row stride
         // `rows`; tiles are disjoint in columns. Both inputs have the lengths their strides say.
         unsafe {
@@ -151,6 +156,14 @@ fn tiles(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, columns: u
             );
         }
     });
+}
+
+/// Row by row, because a row's last block may not be full.
+fn widen_rows(bytes: &[u8], format: WeightFormat, columns: usize, out: &mut [f32]) {
+    let rows = bytes.chunks_exact(format.row_bytes(columns));
+    for (row, out) in rows.zip(out.chunks_exact_mut(columns)) {
+        simd::widen(format, row, out);
+    }
 }
 
 /// The output, written by several threads at disjoint places.
@@ -187,9 +200,9 @@ pub(super) fn flex_widen_rows(
     rows: usize,
     columns: usize,
 ) -> FlexTensor {
-    let row_bytes = columns * format.bytes();
+    let row_bytes = format.row_bytes(columns);
     let mut values = vec![0.0; rows * columns];
-    simd::widen(format, &weight.bytes()[start * row_bytes..(start + rows) * row_bytes], &mut values);
+    widen_rows(&weight.bytes()[start * row_bytes..(start + rows) * row_bytes], format, columns, &mut values);
     float_tensor(values, [rows, columns])
 }
 

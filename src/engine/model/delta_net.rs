@@ -37,6 +37,9 @@ pub struct DeltaNet {
     norm: RmsNorm,
     out_proj: Linear,
     dims: Dims,
+    /// How often queries and keys are repeated as a whole, so that each value head stands beside its own: value head
+    /// `h` of a file with tiled heads reads key head `h mod key_heads`.
+    tiles: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -58,7 +61,12 @@ impl DeltaNet {
         let a_log = loader.values("A_log", &[heads])?;
         let decay_rate: Vec<f32> = a_log.iter().map(|a| -a.exp()).collect();
         let dt_bias = loader.values("dt_bias", &[heads])?;
+        let tiles = match loader.has_tiled_value_heads() {
+            true => heads / config.linear_num_key_heads,
+            false => 1,
+        };
         Ok(Self {
+            tiles,
             in_proj_qkv: loader.linear("in_proj_qkv.weight", conv_dim, hidden)?,
             in_proj_z: loader.linear("in_proj_z.weight", value_dim, hidden)?,
             in_proj_b: loader.linear("in_proj_b.weight", heads, hidden)?,
@@ -108,13 +116,20 @@ impl DeltaNet {
             |start: usize, n: usize, d: usize| mixed.clone().narrow(1, start, n * d).reshape([t, n, d]);
         let dt = self.in_proj_a.forward(x.clone()) + self.dt_bias.clone();
         let input = RuleInput {
-            q: l2_norm(heads(0, key_heads, d_k)) * (d_k as f64).powf(-0.5),
-            k: l2_norm(heads(key_dim, key_heads, d_k)),
+            q: self.tiled(l2_norm(heads(0, key_heads, d_k)) * (d_k as f64).powf(-0.5)),
+            k: self.tiled(l2_norm(heads(key_dim, key_heads, d_k))),
             v: heads(2 * key_dim, value_heads, d_v),
             g: softplus(dt) * self.decay_rate.clone(),
             beta: sigmoid(self.in_proj_b.forward(x)),
         };
         (input, window)
+    }
+
+    fn tiled(&self, x: Tensor<3>) -> Tensor<3> {
+        match self.tiles {
+            1 => x,
+            n => Tensor::cat(vec![x; n], 1),
+        }
     }
 
     /// Causal depthwise convolution and SiLU over `mixed [t, conv_dim]`. The state holds the rows before it:

@@ -1,5 +1,7 @@
 //! The tower, and pictures among text, against the reference implementation's numbers.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use super::super::clip;
@@ -24,12 +26,15 @@ struct Case {
 
 impl Case {
     fn open(device: OpenDevice) -> Self {
-        let dir = golden::path("vision", "model");
-        let config = ModelConfig::open(&dir).unwrap();
-        let checkpoint = Checkpoint::open(&dir).unwrap();
-        let tokenizer = Tokenizer::open(&dir).unwrap();
-        let eyes = Eyes::open(&dir, &config, &checkpoint, &tokenizer, &device).unwrap().unwrap();
-        let model = Model::load(config, &checkpoint, &dir, device).unwrap();
+        Self::open_in(&golden::path("vision", "model"), device)
+    }
+
+    fn open_in(dir: &Path, device: OpenDevice) -> Self {
+        let config = ModelConfig::open(dir).unwrap();
+        let checkpoint = Checkpoint::open(dir).unwrap();
+        let tokenizer = Tokenizer::open(dir).unwrap();
+        let eyes = Eyes::open(dir, &config, &checkpoint, &tokenizer, &device).unwrap().unwrap();
+        let model = Model::load(config, &checkpoint, dir, device).unwrap();
         Self { model, eyes, tokenizer, meta: golden::json("vision", "golden/meta.json") }
     }
 
@@ -88,8 +93,7 @@ impl Case {
     }
 }
 
-fn check_pictures(device: OpenDevice) {
-    let mut case = Case::open(device);
+fn check_pictures(mut case: Case) {
     for name in ["image_square", "image_tiny", "image_two", "image_odd"] {
         let file = Tensors::open("vision", &format!("golden/{name}.safetensors"));
         let looked = case.eyes.look_at(&case.pictures(name)).unwrap();
@@ -164,12 +168,20 @@ fn check_clip(device: OpenDevice) {
 
 #[test]
 fn pictures_give_the_reference_features_positions_and_logits_on_the_cpu() {
-    check_pictures(cpu());
+    check_pictures(Case::open(cpu()));
 }
 
 #[test]
 fn pictures_give_the_reference_features_positions_and_logits_on_a_gpu() {
-    check_pictures(gpu());
+    check_pictures(Case::open(gpu()));
+}
+
+#[test]
+fn a_gguf_model_with_its_tower_sees_the_same() {
+    let mut case = Case::open_in(&golden::path("gguf", "vision"), cpu());
+    // GGUF has no place for the limits of a picture's size: all released models have the same. The fixture hasn't.
+    case.eyes.processor.image = Case::open(cpu()).eyes.processor.image;
+    check_pictures(case);
 }
 
 #[test]

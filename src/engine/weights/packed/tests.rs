@@ -10,6 +10,8 @@ use crate::engine::config::ModelConfig;
 use crate::engine::golden::{self, Tensors, argmax, cpu};
 use crate::engine::model::Model;
 
+type TensorMap = HashMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
+
 const METHODS: [&str; 3] = ["fp8", "gptq", "awq"];
 
 fn quantization(method: &str) -> Value {
@@ -25,10 +27,7 @@ fn quantization(method: &str) -> Value {
 }
 
 /// A model folder with these tensors and dense-a's config.
-fn folder(
-    method: Option<&str>,
-    tensors: &HashMap<String, (Dtype, Vec<usize>, Vec<u8>)>,
-) -> tempfile::TempDir {
+fn folder(method: Option<&str>, tensors: &TensorMap) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let mut config = golden::json("dense-a", "model/config.json");
     if let Some(method) = method {
@@ -43,7 +42,7 @@ fn folder(
     dir
 }
 
-fn tensors(case: &str, file: &str) -> HashMap<String, (Dtype, Vec<usize>, Vec<u8>)> {
+fn tensors(case: &str, file: &str) -> TensorMap {
     let bytes = fs::read(golden::path(case, file)).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let owned = |(name, view): (String, TensorView)| {
@@ -120,7 +119,7 @@ fn bytes_of<T, const N: usize>(values: &[T], bytes: impl Fn(&T) -> [u8; N]) -> V
 
 #[test]
 fn damaged_and_foreign_packings_are_refused_by_name() {
-    let gptq = |change: &dyn Fn(&mut HashMap<String, (Dtype, Vec<usize>, Vec<u8>)>)| {
+    let gptq = |change: &dyn Fn(&mut TensorMap)| {
         let words = |n: usize| vec![0; 4 * n];
         let mut all = HashMap::from([
             ("w.qweight".to_owned(), (Dtype::I32, vec![8, 8], words(64))),

@@ -1,6 +1,7 @@
 //! What was typed: clap's view of the command line. What it means is in `settings.rs`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -64,6 +65,33 @@ pub struct ModelArgs {
     #[arg(long, global = true, value_name = "TOKENS",
           value_parser = clap::value_parser!(u32).range(16..))]
     pub context: Option<u32>,
+    /// Keep what the model has read on disk, so that a prompt that begins alike isn't read again: off, auto (what
+    /// took longer than 2 seconds to read) or always [default: auto; off in a batch] [env: LOQUAT_SAVED_STATES]
+    #[arg(long, global = true, value_name = "off|auto|always")]
+    pub saved_states: Option<SavedStates>,
+}
+
+/// Which conversations are kept so that they need not be read again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SavedStates {
+    Off,
+    /// Those that took a while to read.
+    #[default]
+    Auto,
+    Always,
+}
+
+impl FromStr for SavedStates {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self::Off),
+            "auto" => Ok(Self::Auto),
+            "always" => Ok(Self::Always),
+            _ => Err("expected off, auto or always".into()),
+        }
+    }
 }
 
 /// How to answer. What is not given comes from the model's files and its card's recommendations.

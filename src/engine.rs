@@ -13,9 +13,12 @@ mod golden;
 pub mod kernels;
 pub mod model;
 pub mod model_file;
+#[cfg(test)]
+mod noise;
 pub mod prompt;
 pub mod sampler;
 pub mod speculate;
+pub mod states;
 pub mod tokenizer;
 pub mod vision;
 pub mod weights;

@@ -28,7 +28,7 @@
 //! | `engine/model` | the mathematics, once for all devices, in Burn | `engine/kernels` |
 //! | `engine/vision` | a picture's file to features that stand among the tokens | `engine/model`, `engine/kernels` |
 //! | `engine/kernels` | operations Burn lacks, each with a slow twin that defines it | slices and shapes |
-//! | `msg`, `chat`, `sanitize` | the protocol, conversations, safe text; plain data | nothing |
+//! | `msg`, `chat`, `sanitize`, `paths` | the protocol, conversations, safe text, places of files; plain data | nothing |
 //!
 //! `tests/it/layers.rs` holds the program to this table.
 //!
@@ -40,11 +40,12 @@
 //! - A cache is valid as a whole: tokens, keys and values, convolution and recurrent states go forward and
 //!   back together ([`engine::cache`]).
 //! - What the reference computes in f32 is computed in f32; bf16 is a storage format only.
-//! - `unsafe` lives in `engine/kernels`, the memory map of `engine/weights`, the limits of the template child
+//! - `unsafe` lives in `engine/kernels`, the memory maps of `engine/weights` and `engine/states`, the limits of the template child
 //!   and one environment variable that `main` sets before any thread starts, and nowhere else.
 
 pub mod chat;
 pub mod msg;
+pub mod paths;
 pub mod sanitize;
 
 pub mod engine;

@@ -54,6 +54,7 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
     match cli.command {
         Some(CliCommand::Dev(command)) => Ok(run_dev(&settings, command).exit_code()),
         Some(CliCommand::Batch(args)) => {
+            let settings = settings.without_states();
             with_session(&settings, async |session| batch(session, &settings, &args).await)
         }
         Some(CliCommand::Bench(args)) => Ok(run_bench(&settings, &args).exit_code()),
@@ -138,8 +139,11 @@ fn with_session(
         .build()
         .wrap_err("cannot start the runtime")?;
     let code = runtime.block_on(async {
-        let (session, _engine) = session::start(settings.load.clone()).wrap_err("cannot start the engine")?;
-        face(session).await
+        let (session, ended) = session::start(settings.load.clone()).wrap_err("cannot start the engine")?;
+        let code = face(session).await;
+        // It doesn't wait longer than it takes to save what the model has read.
+        let _ = ended.await;
+        code
     });
     // A thread that waits for standard input, or an engine in the middle of a step, must not hold up the exit.
     runtime.shutdown_background();

@@ -235,6 +235,8 @@ pub struct TurnStats {
     pub prompt_tokens: usize,
     /// Prompt tokens that did not have to be read again.
     pub cached_tokens: usize,
+    /// Those of them that came from a saved state.
+    pub restored_tokens: usize,
     /// Prompt tokens that stand for pictures.
     pub image_tokens: usize,
     /// Generated tokens, thinking included, stop token excluded.

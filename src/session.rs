@@ -8,7 +8,7 @@ mod pictures;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -22,6 +22,11 @@ use crate::msg::{Command, ConversationId, Event, PictureId, TurnError, TurnId, T
 /// Messages that wait on their way to or from a face. When it is full, the sender waits.
 const CHANNEL_CAPACITY: usize = 64;
 
+/// How long the end of a session waits for the engine: to finish a step of an answer that nobody wants any more,
+/// and to save what it has read. A model that is still being loaded is not waited for.
+const BUSY_PATIENCE: Duration = Duration::from_secs(1);
+const IDLE_PATIENCE: Duration = Duration::from_secs(10);
+
 /// A face's end of the session: commands in, events out. Dropping it stops the engine.
 pub struct Session {
     pub commands: mpsc::Sender<Command>,
@@ -29,7 +34,7 @@ pub struct Session {
 }
 
 /// Starts the engine and the manager on the current tokio runtime. The handle ends when the face is gone
-/// and the engine thread has stopped.
+/// and the engine thread has stopped, or has had time enough to.
 ///
 /// # Errors
 /// If the engine's thread can't be started.
@@ -50,10 +55,9 @@ pub fn start(load: LoadOptions) -> std::io::Result<(Session, JoinHandle<()>)> {
         chores,
     };
     let task = tokio::spawn(async move {
-        manager.run(commands, engine_events, done, face).await;
-        // The sender of jobs is gone, so the thread ends with its present step. Nobody has to wait for it:
-        // when the program ends first, this task ends with the runtime.
-        let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        let patience = manager.run(commands, engine_events, done, face).await;
+        // The sender of jobs is gone, so the thread ends with its present step and saves its state.
+        let _ = tokio::time::timeout(patience, tokio::task::spawn_blocking(move || thread.join())).await;
     });
     Ok((Session { commands: command_sender, events }, task))
 }
@@ -97,13 +101,14 @@ struct Running {
 }
 
 impl Manager {
+    /// Runs until the face or the engine is gone; says how long the engine may then take to end.
     async fn run(
         mut self,
         mut commands: mpsc::Receiver<Command>,
         mut engine: mpsc::Receiver<Event>,
         mut done: mpsc::UnboundedReceiver<Done>,
         face: mpsc::Sender<Event>,
-    ) {
+    ) -> Duration {
         loop {
             tokio::select! {
                 // Commands first: a cancel must not wait behind the text it is to stop.
@@ -124,8 +129,13 @@ impl Manager {
                 },
             }
         }
-        if let Some(running) = &self.running {
-            running.cancel.store(true, Ordering::Relaxed);
+        match &self.running {
+            Some(running) => {
+                running.cancel.store(true, Ordering::Relaxed);
+                BUSY_PATIENCE
+            }
+            None if self.eyes.is_none() => Duration::ZERO,
+            None => IDLE_PATIENCE,
         }
     }
 

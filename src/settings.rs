@@ -3,14 +3,20 @@
 use std::env;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::chat::Detail;
-use crate::cli::{ModelArgs, Switch, TurnArgs};
+use crate::cli::{ModelArgs, SavedStates, Switch, TurnArgs};
 use crate::engine::built_in;
 use crate::engine::device::DeviceChoice;
 use crate::engine::generate::LoadOptions;
 use crate::engine::sampler;
+use crate::engine::states::StateOptions;
 use crate::msg::{SamplingOptions, TurnOptions};
+use crate::paths;
+
+/// What took longer to read than this is saved, unless told otherwise.
+const WORTH_SAVING: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -30,6 +36,12 @@ pub enum SettingsError {
 }
 
 impl Settings {
+    /// The same for a batch: many conversations, each of which is over when it is answered.
+    pub fn without_states(mut self) -> Self {
+        self.load.states = None;
+        self
+    }
+
     /// Flags come before environment variables; an empty variable counts as none.
     ///
     /// # Errors
@@ -42,6 +54,10 @@ impl Settings {
         let device: Option<DeviceChoice> = match model.device {
             Some(device) => Some(device),
             None => from_environment("LOQUAT_DEVICE")?,
+        };
+        let saved_states: Option<SavedStates> = match model.saved_states {
+            Some(saved_states) => Some(saved_states),
+            None => from_environment("LOQUAT_SAVED_STATES")?,
         };
         let sampling = SamplingOptions {
             temperature: turn.temperature,
@@ -66,6 +82,7 @@ impl Settings {
                 },
                 device: device.unwrap_or_default(),
                 context_tokens: context.map(|tokens| tokens as usize),
+                states: states(saved_states.unwrap_or_default()),
             },
             turn: TurnOptions {
                 sampling,
@@ -77,6 +94,15 @@ impl Settings {
             detail: turn.detail.unwrap_or_default(),
         })
     }
+}
+
+fn states(saved: SavedStates) -> Option<StateOptions> {
+    let worth = match saved {
+        SavedStates::Off => return None,
+        SavedStates::Auto => WORTH_SAVING,
+        SavedStates::Always => Duration::ZERO,
+    };
+    Some(StateOptions { folder: paths::cache()?.join("states"), worth })
 }
 
 fn from_environment<T: FromStr<Err: ToString>>(name: &'static str) -> Result<Option<T>, SettingsError> {

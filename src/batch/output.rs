@@ -93,7 +93,8 @@ pub fn json(index: usize, id: Option<&Value>, answer: &Answer, model: &str) -> V
         "v": VERSION, "id": id, "index": index, "status": super::status(*finish), "text": answer.text,
         "finish": super::finish_reason(*finish),
         "usage": {
-            "prompt": stats.prompt_tokens, "cached": stats.cached_tokens, "image": stats.image_tokens,
+            "prompt": stats.prompt_tokens, "cached": stats.cached_tokens,
+            "restored": stats.restored_tokens, "image": stats.image_tokens,
             "completion": stats.completion_tokens, "thinking": stats.thinking_tokens,
         },
         "time": {

@@ -265,6 +265,10 @@ fn figures(stats: &TurnStats, model: &ModelInfo) -> String {
         0 => String::new(),
         n => format!(" ({n} of them pictures)"),
     };
+    let restored = match stats.restored_tokens {
+        0 => String::new(),
+        n => format!(" ({n} of them restored)"),
+    };
     let drafting = match (stats.tokens_per_step(), stats.drafts.acceptance()) {
         (Some(per_step), Some(share)) => {
             format!("; MTP {per_step:.2} tok/step, {:.0} % of the drafts accepted", share * 100.0)
@@ -272,7 +276,7 @@ fn figures(stats: &TurnStats, model: &ModelInfo) -> String {
         _ => String::new(),
     };
     format!(
-        "{speed} tok/s, first token {first} s, {} tok{drafting}; prompt {} tok{pictures} at {reading} tok/s; loaded in {:.2} s; seed {}",
+        "{speed} tok/s, first token {first} s, {} tok{drafting}; prompt {} tok{pictures}{restored} at {reading} tok/s; loaded in {:.2} s; seed {}",
         stats.completion_tokens,
         stats.prompt_tokens,
         model.load_time.as_secs_f64(),

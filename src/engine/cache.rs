@@ -5,6 +5,7 @@
 //! nothing else, and always for all layers together.
 
 pub mod mtp;
+pub mod saved;
 
 use burn::tensor::Tensor;
 
@@ -162,10 +163,14 @@ impl Cache {
 
     /// Remembers the present moment.
     pub fn checkpoint(&mut self) -> Checkpoint {
+        self.note(Moment::new(&self.layers, self.mtp.as_ref(), self.len(), self.next_position))
+    }
+
+    /// A moment of its past, behind those noted before, becomes one that can be gone back to.
+    fn note(&mut self, moment: Moment) -> Checkpoint {
         let serial = self.next_serial;
         self.next_serial += 1;
         self.restorable.push(serial);
-        let moment = Moment::new(&self.layers, self.mtp.as_ref(), self.len(), self.next_position);
         Checkpoint { serial, moment }
     }
 
@@ -227,6 +232,13 @@ impl Kv {
         Self { tensors: Some((zeros(), zeros())), len: 0 }
     }
 
+    /// Of keys and values `[kv_heads, len, head_dim]`.
+    fn of(keys: Tensor<3>, values: Tensor<3>) -> Self {
+        let len = keys.dims()[1];
+        let with_room = |whole| grown(whole, len, len + 1);
+        Self { tensors: Some((with_room(keys), with_room(values))), len }
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }
@@ -252,10 +264,16 @@ impl Kv {
         self.len += t;
     }
 
+    /// Keys and values with the room behind them.
+    pub fn whole(&self) -> (&Tensor<3>, &Tensor<3>) {
+        let (keys, values) = self.tensors.as_ref().expect("only an append takes them, and it puts them back");
+        (keys, values)
+    }
+
     /// The first `n` keys and values. `n` may exceed the length up to the capacity: the rest is finite, and
     /// the caller masks it.
     pub fn first(&self, n: usize) -> (Tensor<3>, Tensor<3>) {
-        let (keys, values) = self.tensors.as_ref().expect("only an append takes them, and it puts them back");
+        let (keys, values) = self.whole();
         (keys.clone().narrow(1, 0, n), values.clone().narrow(1, 0, n))
     }
 }

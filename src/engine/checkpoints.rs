@@ -38,6 +38,21 @@ impl Checkpoints {
         }
     }
 
+    /// Those of a cache that was restored, sorted by length.
+    pub fn put(&mut self, kept: Vec<Checkpoint>) {
+        self.kept = kept;
+    }
+
+    /// The last `n`, or fewer.
+    pub fn last(&self, n: usize) -> &[Checkpoint] {
+        &self.kept[self.kept.len().saturating_sub(n)..]
+    }
+
+    /// How many tokens a cache has when it is taken back by [`Self::rewind`]; 0 if it has to be reset.
+    pub fn reach(&self, len: usize) -> usize {
+        self.kept.iter().map(Checkpoint::len).filter(|n| *n <= len).max().unwrap_or(0)
+    }
+
     /// Takes `cache` back to the last checkpoint that is not behind `len`; false if there is none. Those behind it
     /// are forgotten.
     pub fn rewind(&mut self, cache: &mut Cache, len: usize) -> bool {

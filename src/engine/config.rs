@@ -19,6 +19,8 @@ use super::model_file::{self, ModelFileError};
 pub(super) const CONFIG_LIMIT_BYTES: u64 = 4 << 20;
 /// More layers than any model of the family by a factor of ten: beyond it the file is damaged or hostile.
 const MAX_LAYERS: usize = 1024;
+/// `intermediate_size` of a model with experts that doesn't say it: the reference's default.
+const DENSE_INTERMEDIATE_SIZE: usize = 5632;
 /// Upper bound of every width, so that products of two of them can't overflow.
 const MAX_DIM: usize = 1 << 24;
 
@@ -38,16 +40,34 @@ pub enum ConfigError {
     Invalid { path: PathBuf, why: String },
     #[error(
         "model type {model_type:?} is not supported; Loquat runs the Qwen3.5 family ({})",
-        SUPPORTED.join(", ")
+        MODEL_TYPES.map(|(name, _)| name).join(", ")
     )]
     UnknownModelType { model_type: String },
     #[error("{what} is not supported yet")]
     NotYet { what: String },
 }
 
-const SUPPORTED: [&str; 2] = ["qwen3_5", "qwen3_5_text"];
-/// Of the family, but with parts that are still to be built.
-const LATER: [&str; 3] = ["qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"];
+/// The members of the family, which differ in their feed-forward part and in what a missing key means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Member {
+    Dense,
+    Moe,
+    Next,
+}
+
+const MODEL_TYPES: [(&str, Member); 5] = [
+    ("qwen3_5", Member::Dense),
+    ("qwen3_5_text", Member::Dense),
+    ("qwen3_5_moe", Member::Moe),
+    ("qwen3_5_moe_text", Member::Moe),
+    ("qwen3_next", Member::Next),
+];
+
+impl Member {
+    fn of(model_type: &str) -> Option<Self> {
+        MODEL_TYPES.into_iter().find(|(name, _)| *name == model_type).map(|(_, member)| member)
+    }
+}
 
 /// What mixes the tokens in a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +81,10 @@ pub enum LayerType {
 pub struct ModelConfig {
     pub vocab_size: usize,
     pub hidden_size: usize,
+    /// Width of dense feed-forward layers.
     pub intermediate_size: usize,
+    /// The experts of sparse feed-forward layers, if the model has such layers.
+    pub moe: Option<MoeConfig>,
     pub layer_types: Vec<LayerType>,
     pub num_attention_heads: usize,
     pub num_key_value_heads: usize,
@@ -80,6 +103,20 @@ pub struct ModelConfig {
     pub eos_token_ids: Vec<u32>,
     /// The vision tower, if the checkpoint has one.
     pub vision: Option<VisionConfig>,
+}
+
+/// Mixture of experts, with the names of `config.json`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MoeConfig {
+    pub num_experts: usize,
+    pub num_experts_per_tok: usize,
+    pub moe_intermediate_size: usize,
+    /// Width of the expert that all tokens go through; `None` if there isn't one.
+    pub shared_expert_intermediate_size: Option<usize>,
+    /// Whether the weights of the chosen experts are made to sum to one.
+    pub norm_topk_prob: bool,
+    /// Which layers have experts; the others are dense.
+    pub sparse_layers: Vec<bool>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -117,17 +154,18 @@ impl ModelConfig {
     fn from_json(json: &Value) -> Result<Self, ParseError> {
         let root = json.as_object().ok_or("it is not a JSON object")?;
         let model_type = root.get("model_type").and_then(Value::as_str).unwrap_or_default();
-        if LATER.contains(&model_type) {
-            return Err(ConfigError::NotYet { what: format!("model type {model_type:?}") }.into());
-        }
-        if !SUPPORTED.contains(&model_type) {
-            return Err(ConfigError::UnknownModelType { model_type: model_type.to_owned() }.into());
-        }
+        let member = Member::of(model_type)
+            .ok_or_else(|| ConfigError::UnknownModelType { model_type: model_type.to_owned() })?;
         let text = match root.get("text_config") {
             None => root,
             Some(Value::Object(text)) => text,
             Some(_) => return Err("text_config is not an object".into()),
         };
+        if let Some(text_type) = text.get("model_type").and_then(Value::as_str)
+            && Member::of(text_type) != Some(member)
+        {
+            return Err(format!("model_type is {model_type:?} with a text_config of {text_type:?}").into());
+        }
         let keys = Keys { text, root };
         keys.refuse_other_mathematics()?;
 
@@ -141,7 +179,10 @@ impl ModelConfig {
         let config = Self {
             vocab_size: keys.dim("vocab_size", None)?,
             hidden_size,
-            intermediate_size: keys.dim("intermediate_size", None)?,
+            // Models all of whose layers have experts leave it out.
+            intermediate_size: keys
+                .dim("intermediate_size", (member != Member::Dense).then_some(DENSE_INTERMEDIATE_SIZE))?,
+            moe: moe(&keys, member, num_hidden_layers)?,
             layer_types: layer_types(&keys, num_hidden_layers)?,
             num_attention_heads,
             num_key_value_heads: keys.dim("num_key_value_heads", Some(num_attention_heads))?,
@@ -193,6 +234,14 @@ impl ModelConfig {
         if !(self.rms_norm_eps > 0.0 && self.rms_norm_eps < 1.0) {
             return Err(format!("rms_norm_eps is {}", self.rms_norm_eps));
         }
+        if let Some(moe) = &self.moe
+            && moe.num_experts_per_tok > moe.num_experts
+        {
+            return Err(format!(
+                "num_experts_per_tok ({}) is more than num_experts ({})",
+                moe.num_experts_per_tok, moe.num_experts
+            ));
+        }
         let largest = [
             ("query and gate rows", self.num_attention_heads.saturating_mul(2 * self.head_dim)),
             ("linear key width", self.linear_num_key_heads.saturating_mul(self.linear_key_head_dim)),
@@ -202,6 +251,11 @@ impl ModelConfig {
             Some((name, width)) => Err(format!("{name} would be {width}, more than {MAX_DIM}")),
             None => Ok(()),
         }
+    }
+
+    /// The experts of layer `i`, or `None` if it is dense.
+    pub fn moe_of_layer(&self, i: usize) -> Option<&MoeConfig> {
+        self.moe.as_ref().filter(|moe| moe.sparse_layers[i])
     }
 
     /// Width of all query (or all key) heads of a linear layer together.
@@ -311,6 +365,13 @@ impl Keys<'_> {
         Ok(())
     }
 
+    fn flag(&self, key: &str, default: bool) -> Result<bool, String> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(value) => value.as_bool().ok_or_else(|| format!("{key} is {value}, expected true or false")),
+        }
+    }
+
     fn number(&self, key: &str, default: f64) -> Result<f64, String> {
         match self.get(key) {
             None => Ok(default),
@@ -348,6 +409,42 @@ fn layer_types(keys: &Keys, num_hidden_layers: usize) -> Result<Vec<LayerType>, 
             _ => Err(format!("layer_types has the unknown entry {layer}")),
         })
         .collect()
+}
+
+/// The experts, with the reference's defaults. `qwen3_5_moe` has them in every layer and always normalises;
+/// `qwen3_next` has keys for both.
+fn moe(keys: &Keys, member: Member, num_hidden_layers: usize) -> Result<Option<MoeConfig>, String> {
+    let (num_experts, num_experts_per_tok) = match member {
+        Member::Dense => return Ok(None),
+        Member::Moe => (256, 8),
+        Member::Next => (512, 10),
+    };
+    let shared = match keys.get("shared_expert_intermediate_size").and_then(Value::as_u64) {
+        Some(0) => None,
+        _ => Some(keys.dim("shared_expert_intermediate_size", Some(512))?),
+    };
+    let mut moe = MoeConfig {
+        num_experts: keys.dim("num_experts", Some(num_experts))?,
+        num_experts_per_tok: keys.dim("num_experts_per_tok", Some(num_experts_per_tok))?,
+        moe_intermediate_size: keys.dim("moe_intermediate_size", Some(512))?,
+        shared_expert_intermediate_size: shared,
+        norm_topk_prob: true,
+        sparse_layers: vec![true; num_hidden_layers],
+    };
+    if member == Member::Next {
+        moe.norm_topk_prob = keys.flag("norm_topk_prob", true)?;
+        let step = keys.dim("decoder_sparse_step", Some(1))?;
+        let dense = match keys.get("mlp_only_layers") {
+            None => Vec::new(),
+            Some(value) => value
+                .as_array()
+                .and_then(|list| list.iter().map(Value::as_u64).collect::<Option<Vec<u64>>>())
+                .ok_or_else(|| format!("mlp_only_layers is {value}, expected a list of layers"))?,
+        };
+        let is_sparse = |i: usize| (i + 1).is_multiple_of(step) && !dense.contains(&(i as u64));
+        moe.sparse_layers = (0..num_hidden_layers).map(is_sparse).collect();
+    }
+    Ok(Some(moe))
 }
 
 /// New files keep the rope values in `rope_parameters`, older ones in `rope_scaling` and flat keys.

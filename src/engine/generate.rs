@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use burn::tensor::Tensor;
 
 use super::built_in;
-use super::cache::{Cache, TokenKey};
+use super::cache::{Cache, Checkpoint, TokenKey};
 use super::checkpoints::Checkpoints;
 use super::config::{ConfigError, ModelConfig};
 use super::decode::Writer;
@@ -25,6 +25,7 @@ use super::prompt::pictures::{self, Layout, Misplaced, Seen, Span};
 use super::prompt::{self, ChatTemplate, PromptError};
 use super::sampler::{GenerationConfig, Mode, Sampler, SamplerError, SamplingParams};
 use super::speculate::Speculation;
+use super::states::{self, StateOptions, States};
 use super::tokenizer::{Tokenizer, TokenizerError};
 use super::vision::eyes::{Eyes, EyesError, LookError, Looked};
 use super::weights::{self, WeightsError};
@@ -136,6 +137,8 @@ pub struct LoadOptions {
     pub device: DeviceChoice,
     /// At most the model's own limit; [`DEFAULT_CONTEXT_TOKENS`] if not given.
     pub context_tokens: Option<usize>,
+    /// Whether caches outlive the program; not if `None`.
+    pub states: Option<StateOptions>,
 }
 
 /// What happens while an answer is made.
@@ -183,6 +186,9 @@ pub struct Engine {
     /// ends of prompts before the words that ask for an answer, because templates rewrite what follows those, and
     /// some in long prompts.
     checkpoints: Checkpoints,
+    states: Option<States>,
+    /// How long it took to read what the cache holds and no saved state does.
+    unsaved: Duration,
 }
 
 impl Engine {
@@ -234,6 +240,11 @@ impl Engine {
             cache: model.new_drafting_cache(),
             speculation: Speculation::default(),
             checkpoints: Checkpoints::new(&model.config),
+            states: options
+                .states
+                .clone()
+                .map(|options| States::new(options, checkpoint, &model.device.name)),
+            unsaved: Duration::ZERO,
             model,
             eyes,
             tokenizer: Arc::new(tokenizer),
@@ -288,13 +299,15 @@ impl Engine {
         };
         progress(Progress::Started { prompt_tokens: stats.prompt_tokens });
 
-        stats.cached_tokens = self.reuse_cache(&prompt.layout.keys);
+        stats.restored_tokens = self.reuse_cache(&prompt.layout.keys);
+        stats.cached_tokens = self.cache.len();
         let features = self.look_closely(&prompt, self.cache.len(), cancel, progress)?;
         let hidden = match features {
             Some(features) => self.prefill(&prompt, &features, cancel, progress)?,
             None => None,
         };
         stats.prefill_time = started.elapsed();
+        self.unsaved += stats.prefill_time;
         let Some(hidden) = hidden else {
             return Ok((Ending::Cancelled, stats));
         };
@@ -350,7 +363,7 @@ impl Engine {
         let mode = Mode {
             thinking: in_thought,
             thinks_by_default: self.info.thinks_by_default,
-            is_small: self.model.config.hidden_size <= SMALL_HIDDEN_SIZE,
+            is_small: self.model.config.moe.is_none() && self.model.config.hidden_size <= SMALL_HIDDEN_SIZE,
             has_images: !seen.is_empty(),
         };
         Ok(Prompt {
@@ -377,14 +390,49 @@ impl Engine {
         }
     }
 
-    /// Leaves in the cache the longest usable beginning of a prompt, and says how many tokens that is. At
-    /// least one token is left to run, because logits come from a forward pass only.
+    /// Leaves in the cache the longest usable beginning of a prompt, and says how many tokens of it came from a
+    /// saved state. At least one token is left to run, because logits come from a forward pass only.
     fn reuse_cache(&mut self, keys: &[TokenKey]) -> usize {
         let common = common_prefix(self.cache.tokens(), keys).min(keys.len() - 1);
-        if common < self.cache.len() && !self.checkpoints.rewind(&mut self.cache, common) {
+        let goes_back = common < self.cache.len();
+        let here = if goes_back { self.checkpoints.reach(common) } else { common };
+        if here < self.checkpoints.last(1).first().map_or(0, Checkpoint::len) {
+            // Another conversation, or an earlier place of this one: what is left may be wanted again.
+            self.save_state();
+        }
+        let found = self.states.as_ref().and_then(|states| Some((states, states.find(keys, here)?)));
+        if let Some((states, found)) = found {
+            self.unsaved = Duration::ZERO;
+            let restored = states.restore(&found, &mut self.cache);
+            let is_restored = restored.is_some();
+            self.checkpoints.put(restored.unwrap_or_default());
+            if is_restored {
+                return self.cache.len();
+            }
+            self.cache.reset();
+        } else if goes_back && !self.checkpoints.rewind(&mut self.cache, common) {
+            self.unsaved = Duration::ZERO;
             self.cache.reset();
         }
-        self.cache.len()
+        0
+    }
+
+    /// Whether [`Self::save_state`] would write something.
+    pub fn is_worth_saving(&self) -> bool {
+        let worth = self.states.as_ref().map(|states| states.options.worth);
+        worth.is_some_and(|worth| self.unsaved > worth) && !self.checkpoints.last(1).is_empty()
+    }
+
+    /// Saves the cache for prompts that begin alike, if it took long enough to read it. A failure costs nothing but
+    /// the time that it would have saved.
+    pub fn save_state(&mut self) {
+        if !self.is_worth_saving() {
+            return;
+        }
+        if let Some(states) = &self.states {
+            let _ = states.save(&self.cache, self.checkpoints.last(states::CHECKPOINTS));
+            self.unsaved = Duration::ZERO;
+        }
     }
 
     /// The features of the pictures in a prompt from token `from` on, by their index; `None` if cancelled.

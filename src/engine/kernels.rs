@@ -3,8 +3,12 @@
 //!
 //! Knows slices, shapes and weight formats; nothing of layers, files or tokens.
 
+pub mod attention;
+mod cpu;
 pub mod delta;
 pub mod linear;
+pub mod norm;
+pub mod rope;
 pub mod solve;
 
 use burn::backend::tensor::{FloatTensor, IntTensor};

@@ -2,12 +2,14 @@
 //!
 //! Written once for every device in Burn operations and the few of `kernels`. Activations are `[t, width]`
 //! in f32, without a batch axis; weights stay in the format of the checkpoint.
-//! Source of the mathematics: the reference implementation of `qwen3_5` in Hugging Face transformers.
+//! Source of the mathematics: the reference implementations of `qwen3_5`, `qwen3_5_moe` and `qwen3_next` in Hugging
+//! Face transformers.
 
 pub mod attention;
 pub mod delta_net;
 pub mod linear;
 pub mod mlp;
+pub mod moe;
 pub mod mtp;
 pub mod norm;
 pub mod rope;
@@ -21,12 +23,13 @@ use self::delta_net::DeltaNet;
 pub use self::delta_net::MAX_STEPS;
 use self::linear::Linear;
 use self::mlp::Mlp;
+use self::moe::Moe;
 use self::mtp::Mtp;
 use self::norm::RmsNorm;
 use self::rope::{Positions, Rope};
 use super::cache::mtp::{MtpState, Rows};
 use super::cache::{Cache, LayerState, TokenKey};
-use super::config::{LayerType, ModelConfig};
+use super::config::{LayerType, ModelConfig, MoeConfig};
 use super::device::OpenDevice;
 pub use super::weights::WeightsError;
 use super::weights::{Checkpoint, Weight};
@@ -37,15 +40,27 @@ enum Mixer {
     Attention(Box<Attention>),
 }
 
+/// What a layer does with each token alone.
+enum FeedForward {
+    Dense(Mlp),
+    Sparse(Moe),
+}
+
 struct Layer {
     input_layernorm: RmsNorm,
     mixer: Mixer,
     post_attention_layernorm: RmsNorm,
-    mlp: Mlp,
+    mlp: FeedForward,
 }
 
 impl Layer {
-    fn load(config: &ModelConfig, layer_type: LayerType, loader: &Loader) -> Result<Self, WeightsError> {
+    /// `moe` are the layer's experts, if it has some.
+    fn load(
+        config: &ModelConfig,
+        layer_type: LayerType,
+        moe: Option<&MoeConfig>,
+        loader: &Loader,
+    ) -> Result<Self, WeightsError> {
         let mixer = match layer_type {
             LayerType::LinearAttention => {
                 Mixer::Delta(Box::new(DeltaNet::load(config, &loader.inside("linear_attn."))?))
@@ -54,11 +69,16 @@ impl Layer {
                 Mixer::Attention(Box::new(Attention::load(config, &loader.inside("self_attn."))?))
             }
         };
+        let (hidden, inside) = (config.hidden_size, loader.inside("mlp."));
+        let mlp = match moe {
+            None => FeedForward::Dense(Mlp::load(hidden, config.intermediate_size, &inside)?),
+            Some(moe) => FeedForward::Sparse(Moe::load(hidden, moe, &inside)?),
+        };
         Ok(Self {
             input_layernorm: loader.norm("input_layernorm.weight", config)?,
             mixer,
             post_attention_layernorm: loader.norm("post_attention_layernorm.weight", config)?,
-            mlp: Mlp::load(config, &loader.inside("mlp."))?,
+            mlp,
         })
     }
 
@@ -70,7 +90,10 @@ impl Layer {
             _ => unreachable!("the cache was made for this model's layer types"),
         };
         let normed = self.post_attention_layernorm.forward(x.clone());
-        x + self.mlp.forward(normed)
+        x + match &self.mlp {
+            FeedForward::Dense(mlp) => mlp.forward(normed),
+            FeedForward::Sparse(moe) => moe.forward(normed),
+        }
     }
 }
 
@@ -120,7 +143,10 @@ impl Model {
             .layer_types
             .iter()
             .enumerate()
-            .map(|(i, layer_type)| Layer::load(&config, *layer_type, &loader.inside(&format!("layers.{i}."))))
+            .map(|(i, layer_type)| {
+                let loader = loader.inside(&format!("layers.{i}."));
+                Layer::load(&config, *layer_type, config.moe_of_layer(i), &loader)
+            })
             .collect::<Result<_, WeightsError>>()?;
         let mtp = Mtp::prefix(checkpoint)
             .map(|prefix| Mtp::load(&config, &Loader::new(checkpoint, &device, prefix)))
@@ -337,6 +363,10 @@ impl<'a> Loader<'a> {
     /// How the file orders value heads, see [`Checkpoint::has_tiled_value_heads`].
     pub fn has_tiled_value_heads(&self) -> bool {
         self.checkpoint.has_tiled_value_heads()
+    }
+
+    pub fn contains(&self, name: &str) -> bool {
+        self.checkpoint.contains(&format!("{}{name}", self.prefix))
     }
 
     fn weight(&self, name: &str, shape: &[usize]) -> Result<Weight, WeightsError> {

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
 use memmap2::Mmap;
+use sha2::{Digest, Sha256};
 
 use self::packed::Packing;
 use super::built_in;
@@ -145,6 +146,13 @@ impl Weight {
             self.format.widen(row, values);
         }
         values
+    }
+
+    /// The same numbers as a matrix whose rows have the length of the last axis.
+    pub fn into_matrix(self) -> Self {
+        let columns = *self.shape.last().expect("a weight has at least one axis");
+        let rows = self.shape.iter().rev().skip(1).product();
+        Self { shape: vec![rows, columns], ..self }
     }
 
     /// Some rows of a matrix `[rows, columns]`, still in their place.
@@ -297,6 +305,27 @@ impl Checkpoint {
                     || packed::parts(name).is_some_and(|parts| self.entries.contains_key(&parts.qweight))
             }
         }
+    }
+
+    /// Tells checkpoints apart: by names, types and shapes of all tensors and some numbers of most of them. Two
+    /// models of one shape differ in nearly all of their numbers, so it isn't necessary to read them all.
+    pub fn fingerprint(&self) -> [u8; 32] {
+        const SAMPLES: usize = 4096;
+        const SAMPLE_BYTES: usize = 64;
+        let mut entries: Vec<_> = self.entries.iter().collect();
+        entries.sort_by_key(|(name, _)| *name);
+        let mut hash = Sha256::new();
+        let every = entries.len().div_ceil(SAMPLES).max(1);
+        for (i, (name, entry)) in entries.into_iter().enumerate() {
+            let Entry { shard, place } = entry;
+            hash.update(format!("{name} {} {:?}\n", place.type_name, place.shape));
+            if i % every == 0 {
+                let data = &self.shards[*shard][place.range.clone()];
+                let middle = data.len() / 2;
+                hash.update(&data[middle..data.len().min(middle + SAMPLE_BYTES)]);
+            }
+        }
+        hash.finalize().into()
     }
 
     /// Bytes of all tensors together.

@@ -6,13 +6,16 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::generate::{Ending, Engine, EngineError, LoadOptions, Progress};
 use crate::chat::Message;
 use crate::msg::{ErrorCode, Event, TurnError, TurnId, TurnOptions};
+
+/// Without a job for so long, there is time to save what was read.
+const IDLE: Duration = Duration::from_secs(20);
 
 /// One turn to run.
 pub struct Job {
@@ -50,7 +53,7 @@ fn run(load: &LoadOptions, jobs: &Receiver<Job>, mut emit: impl FnMut(Event) -> 
     if !emit(first) {
         return;
     }
-    for job in jobs {
+    while let Some(job) = next(jobs, &mut engine) {
         let outcome = match &mut engine {
             Ok(loaded) => {
                 let outcome = guarded(|| answer(loaded, &job, &mut emit));
@@ -67,8 +70,26 @@ fn run(load: &LoadOptions, jobs: &Receiver<Job>, mut emit: impl FnMut(Event) -> 
             Err(error) => Event::TurnFailed { turn: job.turn, error },
         };
         if !emit(last) {
-            return;
+            break;
         }
+    }
+    save(&mut engine);
+}
+
+/// The next job. While there is none for a while, the state of the conversation is saved.
+fn next(jobs: &Receiver<Job>, engine: &mut Result<Engine, TurnError>) -> Option<Job> {
+    match jobs.recv_timeout(IDLE) {
+        Ok(job) => return Some(job),
+        Err(RecvTimeoutError::Disconnected) => return None,
+        Err(RecvTimeoutError::Timeout) => save(engine),
+    }
+    jobs.recv().ok()
+}
+
+fn save(engine: &mut Result<Engine, TurnError>) {
+    if let Ok(engine) = engine {
+        // A panic here must not end the thread: the next turn doesn't need what could not be saved.
+        let _ = catch_unwind(AssertUnwindSafe(|| engine.save_state()));
     }
 }
 

@@ -464,6 +464,32 @@ fn wrong_options_are_usage_errors() {
 }
 
 #[test]
+fn models_with_experts_answer_with_drafts_pictures_and_in_batches() {
+    let picture = model("vision").join("../images/square.png");
+    let picture = picture.to_str().unwrap();
+    let record = |case: &str, more: &[&str]| -> Value {
+        let path = model(case);
+        let args = [&["--model", path.to_str().unwrap(), "run", "hello", "--json"], more].concat();
+        let output = run(&brief(&args), b"");
+        assert_eq!(code(&output), 0, "{case} {more:?}: {}", stderr(&output));
+        serde_json::from_str(&stdout(&output)).unwrap()
+    };
+    for more in [vec![], vec!["-i", picture]] {
+        let plain = record("moe", &[&more[..], &["--mtp", "off"]].concat());
+        let drafted = record("moe", &[&more[..], &["--mtp", "3"]].concat());
+        assert_eq!(plain["usage"]["completion"], 12);
+        assert_eq!(plain["usage"]["image"].as_u64() > Some(0), !more.is_empty());
+        assert_eq!(plain["text"], drafted["text"]);
+        assert!(drafted["spec"]["drafted"].as_u64() > Some(0));
+    }
+    let path = model("next");
+    let alone = record("next", &[]);
+    let output = run(&brief(&["--model", path.to_str().unwrap(), "batch"]), b"{\"prompt\":\"hello\"}\n");
+    let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!((&answer["text"], &answer["status"]), (&alone["text"], &json!("length")));
+}
+
+#[test]
 fn a_signal_ends_a_run_with_its_code() {
     for (signal, expected) in [("INT", 130), ("TERM", 143)] {
         let mut child = loquat(&["run", "hi", "--max-tokens", "4000", "--think", "off", "--model"])

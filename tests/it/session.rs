@@ -20,6 +20,7 @@ async fn open(context_tokens: usize) -> Session {
         is_default: false,
         device: DeviceChoice::Cpu,
         context_tokens: Some(context_tokens),
+        states: None,
     };
     let (mut session, _engine) = start(load).unwrap();
     assert!(matches!(session.events.recv().await, Some(Event::ModelLoaded(_))));
@@ -202,6 +203,7 @@ async fn a_model_that_is_not_there_fails_every_turn_with_the_reason() {
         is_default: false,
         device: DeviceChoice::Cpu,
         context_tokens: None,
+        states: None,
     };
     let (mut session, _engine) = start(load).unwrap();
     session.commands.send(submit(1, "hello", 5)).await.unwrap();
@@ -231,7 +233,13 @@ async fn a_face_that_does_not_read_loses_no_text() {
 #[tokio::test]
 async fn the_engine_ends_with_its_face() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/dense-a/model");
-    let load = LoadOptions { dir, is_default: false, device: DeviceChoice::Cpu, context_tokens: Some(4096) };
+    let load = LoadOptions {
+        dir,
+        is_default: false,
+        device: DeviceChoice::Cpu,
+        context_tokens: Some(4096),
+        states: None,
+    };
     let (session, engine) = start(load).unwrap();
     session.commands.send(submit(1, "hello", 4000)).await.unwrap();
     drop(session);

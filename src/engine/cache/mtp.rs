@@ -9,7 +9,7 @@ use super::super::model::rope::Positions;
 use super::{Kv, LayerState};
 
 pub struct MtpState {
-    kv: LayerState,
+    pub(super) kv: LayerState,
     /// Trunk states of the last tokens, whose slots are not filled; with them the embeddings of the tokens behind
     /// all but the last one.
     waiting: Waiting,
@@ -17,9 +17,9 @@ pub struct MtpState {
 
 #[derive(Clone, Default)]
 pub(super) struct Waiting {
-    hidden: Option<Tensor<2>>,
-    next: Option<Tensor<2>>,
-    positions: Positions,
+    pub(super) hidden: Option<Tensor<2>>,
+    pub(super) next: Option<Tensor<2>>,
+    pub(super) positions: Positions,
 }
 
 /// Slots to fill.

@@ -75,9 +75,82 @@ fn values_that_would_break_the_model_are_refused_by_name() {
         ("attention_bias", json!(true), "attention_bias other than false"),
         ("attn_output_gate", json!(false), "attn_output_gate other than true"),
         ("model_type", json!("llama"), "not supported"),
-        ("model_type", json!("qwen3_5_moe"), "not supported yet"),
+        ("model_type", json!("qwen4_exp"), "not supported"),
+        ("model_type", json!(7), "not supported"),
+        ("text_config", json!({"model_type": "qwen3_5_moe_text"}), "a text_config of \"qwen3_5_moe_text\""),
     ] {
         let error = parse(with(key, value)).unwrap_err();
+        assert!(error.contains(says), "{key}: {error}");
+    }
+}
+
+/// The config of the released Qwen3-Next, and the text part of the 35B-A3B's.
+fn sparse(model_type: &str) -> Value {
+    let mut config = with("model_type", json!(model_type));
+    config.as_object_mut().unwrap().remove("intermediate_size");
+    for (key, value) in [
+        ("num_experts", 256),
+        ("num_experts_per_tok", 8),
+        ("moe_intermediate_size", 384),
+        ("hidden_size", 2048),
+    ] {
+        config[key] = json!(value);
+    }
+    config["shared_expert_intermediate_size"] = json!(640);
+    config
+}
+
+#[test]
+fn every_layer_of_a_moe_model_has_experts_and_its_weights_are_normalised() {
+    let mut config = sparse("qwen3_5_moe_text");
+    // The reference doesn't know these keys for this model type.
+    config["norm_topk_prob"] = json!(false);
+    config["mlp_only_layers"] = json!([0]);
+    let config = parse(config).unwrap();
+    let expected = MoeConfig {
+        num_experts: 256,
+        num_experts_per_tok: 8,
+        moe_intermediate_size: 384,
+        shared_expert_intermediate_size: Some(640),
+        norm_topk_prob: true,
+        sparse_layers: vec![true; 24],
+    };
+    assert_eq!(config.moe, Some(expected));
+    assert!(config.moe_of_layer(0).is_some());
+    assert_eq!(parse(small()).unwrap().moe, None);
+}
+
+#[test]
+fn qwen3_next_says_which_layers_are_dense() {
+    let mut config = sparse("qwen3_next");
+    config["decoder_sparse_step"] = json!(2);
+    config["mlp_only_layers"] = json!([3, 4, 99]);
+    config["norm_topk_prob"] = json!(false);
+    config["shared_expert_intermediate_size"] = json!(0);
+    let config = parse(config).unwrap();
+    let sparse: Vec<usize> = (0..8).filter(|i| config.moe_of_layer(*i).is_some()).collect();
+    assert_eq!(sparse, [1, 5, 7]);
+    let moe = config.moe.unwrap();
+    assert!(!moe.norm_topk_prob);
+    assert_eq!(moe.shared_expert_intermediate_size, None);
+}
+
+#[test]
+fn what_experts_cannot_be_is_refused_by_name() {
+    for (key, value, says) in [
+        ("num_experts", json!(0), "num_experts is 0"),
+        ("num_experts", json!(7), "num_experts_per_tok (8) is more than num_experts (7)"),
+        ("num_experts_per_tok", json!(0), "num_experts_per_tok is 0"),
+        ("moe_intermediate_size", json!("wide"), "moe_intermediate_size is \"wide\""),
+        ("shared_expert_intermediate_size", json!(-1), "shared_expert_intermediate_size is -1"),
+        ("decoder_sparse_step", json!(0), "decoder_sparse_step is 0"),
+        ("mlp_only_layers", json!(3), "mlp_only_layers is 3"),
+        ("mlp_only_layers", json!([-1]), "mlp_only_layers is [-1]"),
+        ("norm_topk_prob", json!("yes"), "norm_topk_prob is \"yes\""),
+    ] {
+        let mut config = sparse("qwen3_next");
+        config[key] = value;
+        let error = parse(config).unwrap_err();
         assert!(error.contains(says), "{key}: {error}");
     }
 }

@@ -11,6 +11,8 @@ use super::{Gguf, GgufError};
 
 /// Of a file split into shards; the most that is sensible.
 const MAX_SHARDS: u64 = 1_000;
+/// More than any model has; `config.rs` refuses them.
+const MAX_LAYERS: u64 = 1 << 11;
 /// Frames of a patch, which no key tells: the converter refuses other numbers.
 const TEMPORAL_PATCH_SIZE: usize = 2;
 
@@ -299,6 +301,10 @@ fn config(model: Architecture, tower: Option<&Gguf>) -> Result<Value, String> {
     }
     if model.whole("expert_count").is_some() && config.get("shared_expert_intermediate_size").is_none() {
         config["shared_expert_intermediate_size"] = 0.into();
+    }
+    let is_dense = |i: &u64| file.tensor(&format!("blk.{i}.ffn_gate.weight")).is_some();
+    if model.model_type == "qwen3_next" {
+        config["mlp_only_layers"] = (0..layers.min(MAX_LAYERS)).filter(is_dense).collect();
     }
     if let Some(recurrent) = model.numbers("attention.recurrent_layers") {
         let names = recurrent.iter().take(usize::try_from(layers).unwrap_or(usize::MAX));

@@ -42,6 +42,8 @@ fn files_without_loss_answer_like_the_original() {
     for (file, case, device, lengths) in [
         ("dense-a-bf16", "dense-a", cpu(), &[1, 5, 65, 200][..]),
         ("dense-b-f32", "dense-b", cpu(), &[1, 5, 65, 200]),
+        ("moe-bf16", "moe", cpu(), &[5, 65, 100]),
+        ("next-bf16", "next", cpu(), &[5, 65, 130]),
         ("dense-a-bf16", "dense-a", gpu(), &[65]),
     ] {
         let model = load(&fixture(file), device);

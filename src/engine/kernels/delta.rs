@@ -2,10 +2,14 @@
 //!
 //! Per value head, with the state S `[d_k, d_v]`:
 //!     S <- exp(g) S;  d = beta (v - S^T k);  S <- S + k d^T;  o = S^T q
+//! `g` is one number, or one per row of S (per key channel), as in Kimi's delta attention.
 //! The state is walked twice a token: once to read what it predicts, once to correct it and read the answer.
 //! A token's numbers don't depend on how many others are in the call, nor on the instruction set.
 
+#[cfg(test)]
+pub mod definition;
 pub mod gpu;
+pub mod inputs;
 
 use burn::backend::Dispatch;
 use burn::tensor::Tensor;
@@ -13,16 +17,21 @@ use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
 use super::Kernels;
+use super::cpu::best_of_three;
 use super::linear::float_tensor;
 
+/// Fewer numbers than this aren't worth waking other threads.
+const MIN_PARALLEL: usize = 1 << 16;
+
 /// What the rule reads of `t` tokens: `q`, `k` `[t, key_heads, d_k]` (normalised, `q` scaled), `v`
-/// `[t, value_heads, d_v]`, `g` and `beta` `[t, value_heads]`. Value head h reads key head h / r.
+/// `[t, value_heads, d_v]`, `g [t, value_heads, 1]` or `[t, value_heads, d_k]`, `beta [t, value_heads]`. Value head h
+/// reads key head h / r.
 #[derive(Clone)]
 pub struct RuleInput {
     pub q: Tensor<3>,
     pub k: Tensor<3>,
     pub v: Tensor<3>,
-    pub g: Tensor<2>,
+    pub g: Tensor<3>,
     pub beta: Tensor<2>,
 }
 
@@ -63,73 +72,56 @@ struct Step<'a> {
     q: &'a [f32],
     k: &'a [f32],
     v: &'a [f32],
-    decay: f32,
+    /// `exp(g)`: one number, or one per key channel.
+    decay: &'a [f32],
     beta: f32,
 }
 
 #[inline(always)]
 fn step_body(state: &mut [f32], step: &Step, error: &mut [f32], o: &mut [f32]) {
     let d_v = step.v.len();
+    let one_decay = step.decay.len() == 1;
+    let decay_of = |i: usize| step.decay[if one_decay { 0 } else { i }];
     error.fill(0.0);
-    for (row, k) in state.chunks_exact(d_v).zip(step.k) {
+    for (i, (row, k)) in state.chunks_exact(d_v).zip(step.k).enumerate() {
+        let k = k * decay_of(i);
         for (sum, s) in error.iter_mut().zip(row) {
             *sum += k * s;
         }
     }
     for (e, v) in error.iter_mut().zip(step.v) {
-        *e = step.beta * (v - step.decay * *e);
+        *e = step.beta * (v - *e);
     }
     o.fill(0.0);
-    for ((row, k), q) in state.chunks_exact_mut(d_v).zip(step.k).zip(step.q) {
+    for (i, ((row, k), q)) in state.chunks_exact_mut(d_v).zip(step.k).zip(step.q).enumerate() {
+        let decay = decay_of(i);
         for ((s, e), sum) in row.iter_mut().zip(&*error).zip(&mut *o) {
-            *s = step.decay * *s + k * e;
+            *s = decay * *s + k * e;
             *sum += q * *s;
         }
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-fn step_avx512(state: &mut [f32], step: &Step, error: &mut [f32], o: &mut [f32]) {
-    step_body(state, step, error, o);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn step_avx2(state: &mut [f32], step: &Step, error: &mut [f32], o: &mut [f32]) {
-    step_body(state, step, error, o);
-}
-
-/// One token of one head: the state changes, `o [d_v]` is written, `error [d_v]` is scratch.
-fn step(state: &mut [f32], step: &Step, error: &mut [f32], o: &mut [f32]) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if is_x86_feature_detected!("avx512f") {
-            // SAFETY: the processor has just said that it knows these instructions.
-            return unsafe { step_avx512(state, step, error, o) };
-        }
-        if is_x86_feature_detected!("avx2") {
-            // SAFETY: as above.
-            return unsafe { step_avx2(state, step, error, o) };
-        }
-    }
-    step_body(state, step, error, o);
+best_of_three! {
+    /// One token of one head: the state changes, `o [d_v]` is written, `error [d_v]` is scratch.
+    fn step = step_body(state: &mut [f32], step: &Step, error: &mut [f32], o: &mut [f32])
 }
 
 pub(super) fn flex(mut state: FlexTensor, [q, k, v, g, beta]: [FlexTensor; 5]) -> (FlexTensor, FlexTensor) {
     let [value_heads, d_k, d_v] = [0, 1, 2].map(|i| state.layout().shape()[i]);
     let [t, key_heads] = [0, 1].map(|i| q.layout().shape()[i]);
+    let n_decays = g.layout().shape()[2];
     let inputs = [q, k, v, g, beta].map(|x| x.to_contiguous());
     let [q, k, v, g, beta] =
         inputs.each_ref().map(|x| x.as_slice::<f32>().expect("the inputs are f32 and contiguous here"));
+    let decays: Vec<f32> = g.iter().map(|g| g.exp()).collect();
     // Head by head, so that each task writes one piece; turned to tokens at the end.
     let mut by_head = vec![0.0; value_heads * t * d_v];
     if !state.is_contiguous() {
         state = state.to_contiguous();
     }
     let states = &mut state.storage_mut::<f32>()[..value_heads * d_k * d_v];
-    let heads = states.par_chunks_exact_mut(d_k * d_v).zip(by_head.par_chunks_exact_mut(t * d_v));
-    heads.enumerate().for_each(|(head, (state, o))| {
+    let work = |(head, (state, o)): (usize, (&mut [f32], &mut [f32]))| {
         let mut error = vec![0.0; d_v];
         let key_head = head / (value_heads / key_heads);
         for (token, o) in o.chunks_exact_mut(d_v).enumerate() {
@@ -139,12 +131,19 @@ pub(super) fn flex(mut state: FlexTensor, [q, k, v, g, beta]: [FlexTensor; 5]) -
                 q: &q[key..key + d_k],
                 k: &k[key..key + d_k],
                 v: &v[value * d_v..(value + 1) * d_v],
-                decay: g[value].exp(),
+                decay: &decays[value * n_decays..(value + 1) * n_decays],
                 beta: beta[value],
             };
             step(state, &now, &mut error, o);
         }
-    });
+    };
+    if t * value_heads * d_k * d_v < MIN_PARALLEL {
+        let heads = states.chunks_exact_mut(d_k * d_v).zip(by_head.chunks_exact_mut(t * d_v));
+        heads.enumerate().for_each(work);
+    } else {
+        let heads = states.par_chunks_exact_mut(d_k * d_v).zip(by_head.par_chunks_exact_mut(t * d_v));
+        heads.enumerate().for_each(work);
+    }
     let mut o = vec![0.0; t * value_heads * d_v];
     for (i, piece) in by_head.chunks_exact(d_v).enumerate() {
         let (head, token) = (i / t, i % t);

@@ -3,20 +3,10 @@ use half::{bf16, f16};
 
 use super::super::device::{DeviceChoice, OpenDevice, open_device};
 use super::super::model::linear::Linear;
+use super::super::noise::{assert_close, assert_near, noise, values};
 use super::super::weights::Weight;
+use super::delta::definition::Example;
 use super::*;
-
-/// Numbers of no pattern in -1..1, the same on every run.
-fn noise(seed: u32, n: usize) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(2_654_435_769).wrapping_add(1);
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
-    };
-    (0..n).map(|_| next()).collect()
-}
 
 fn stored(values: &[f32], format: WeightFormat) -> Vec<u8> {
     match format {
@@ -87,13 +77,6 @@ const SHAPES: [(usize, usize, usize); 8] = [
 /// of the last place, with a factor of 8 for the unlucky.
 fn tolerance(columns: usize) -> f32 {
     8.0 * (columns as f32).sqrt() * f32::EPSILON * 4.0
-}
-
-fn assert_close(got: &[f32], expected: &[f32], tolerance: f32, what: &str) {
-    assert_eq!(got.len(), expected.len(), "{what}");
-    for (i, (g, e)) in got.iter().zip(expected).enumerate() {
-        assert!((g - e).abs() <= tolerance * (1.0 + e.abs()), "{what}: value {i} is {g}, expected {e}");
-    }
 }
 
 #[test]
@@ -241,33 +224,6 @@ fn substitution_solves_the_system_on_both_devices() {
     }
 }
 
-/// The rule as it is written, in f64: outputs and the state after the last token.
-fn delta_rule(
-    [t, key_heads, value_heads, d_k, d_v]: [usize; 5],
-    [state, q, k, v, g, beta]: [&[f32]; 6],
-) -> (Vec<f32>, Vec<f32>) {
-    let mut s: Vec<f64> = state.iter().copied().map(f64::from).collect();
-    let mut o = Vec::new();
-    for token in 0..t {
-        for head in 0..value_heads {
-            let s = &mut s[head * d_k * d_v..(head + 1) * d_k * d_v];
-            let key = (token * key_heads + head * key_heads / value_heads) * d_k;
-            let value = token * value_heads + head;
-            let (q, k) = (&q[key..key + d_k], &k[key..key + d_k]);
-            s.iter_mut().for_each(|s| *s *= f64::from(g[value]).exp());
-            let column = |s: &[f64], w: &[f32], j: usize| -> f64 {
-                (0..d_k).map(|i| f64::from(w[i]) * s[i * d_v + j]).sum()
-            };
-            for j in 0..d_v {
-                let error = f64::from(beta[value]) * (f64::from(v[value * d_v + j]) - column(s, k, j));
-                (0..d_k).for_each(|i| s[i * d_v + j] += f64::from(k[i]) * error);
-            }
-            o.extend((0..d_v).map(|j| column(s, q, j) as f32));
-        }
-    }
-    (o, s.iter().map(|s| *s as f32).collect())
-}
-
 #[test]
 fn delta_steps_follow_the_rule_on_both_devices() {
     let gpu = open_device(DeviceChoice::Gpu(None)).expect("a Vulkan driver; .ci/run installs a software one");
@@ -275,49 +231,35 @@ fn delta_steps_follow_the_rule_on_both_devices() {
     for dims in
         [[1, 1, 1, 1, 1], [3, 2, 4, 16, 16], [9, 3, 3, 24, 17], [5, 2, 6, 32, 80], [2, 1, 2, 128, 128]]
     {
-        let [t, key_heads, value_heads, d_k, d_v] = dims;
-        let scaled =
-            |seed: u32, n: usize, by: f32| -> Vec<f32> { noise(seed, n).iter().map(|x| x * by).collect() };
-        let norm = (d_k as f32).powf(-0.5);
-        let state = noise(1, value_heads * d_k * d_v);
-        let (q, k) = (scaled(2, t * key_heads * d_k, norm), scaled(3, t * key_heads * d_k, norm));
-        let v = noise(4, t * value_heads * d_v);
-        let g: Vec<f32> = noise(5, t * value_heads).iter().map(|g| -g.abs()).collect();
-        let beta: Vec<f32> = noise(6, t * value_heads).iter().map(|b| b.abs()).collect();
-        let (expected, expected_state) = delta_rule(dims, [&state, &q, &k, &v, &g, &beta]);
-        for device in [&cpu, &gpu] {
-            let flat = |x: &[f32]| Tensor::<1>::from_floats(x, &device.tensors);
-            let before: Tensor<3> = flat(&state).reshape([value_heads, d_k, d_v]);
-            let input = delta::RuleInput {
-                q: flat(&q).reshape([t, key_heads, d_k]),
-                k: flat(&k).reshape([t, key_heads, d_k]),
-                v: flat(&v).reshape([t, value_heads, d_v]),
-                g: flat(&g).reshape([t, value_heads]),
-                beta: flat(&beta).reshape([t, value_heads]),
-            };
-            let (o, after) = delta::delta_steps(input.clone(), before.clone());
-            let what = format!("{dims:?} on {}", device.name);
-            let values = |x: Tensor<3>| -> Vec<f32> { x.into_data().try_to_vec().unwrap() };
-            assert_close(&values(o.clone()), &expected, 2e-6, &what);
-            assert_close(&values(after.clone()), &expected_state, 2e-6, &what);
-            // A state that is still held elsewhere is not changed, and one token at a time gives the same bits.
-            assert_eq!(values(before.clone()), state, "{what}");
-            let mut alone = before;
-            let mut outputs = Vec::new();
-            for token in 0..t {
-                let one = delta::RuleInput {
-                    q: input.q.clone().narrow(0, token, 1),
-                    k: input.k.clone().narrow(0, token, 1),
-                    v: input.v.clone().narrow(0, token, 1),
-                    g: input.g.clone().narrow(0, token, 1),
-                    beta: input.beta.clone().narrow(0, token, 1),
-                };
-                let (o, next) = delta::delta_steps(one, alone);
-                outputs.push(o);
-                alone = next;
+        let [t, _, _, d_k, _] = dims;
+        for n_decays in [1, d_k] {
+            let example = Example::new(dims, n_decays);
+            let (expected, expected_state) = example.outputs();
+            for device in [&cpu, &gpu] {
+                let (before, input) = example.on(device);
+                let (o, after) = delta::delta_steps(input.clone(), before.clone());
+                let what = format!("{dims:?} with {n_decays} decays on {}", device.name);
+                assert_near(o.clone(), &expected, 2e-6, &what);
+                assert_near(after.clone(), &expected_state, 2e-6, &what);
+                // A state that is still held elsewhere is not changed, and one token at a time gives the same bits.
+                assert_eq!(values(before.clone()), example.state, "{what}");
+                let mut alone = before;
+                let mut outputs = Vec::new();
+                for token in 0..t {
+                    let one = delta::RuleInput {
+                        q: input.q.clone().narrow(0, token, 1),
+                        k: input.k.clone().narrow(0, token, 1),
+                        v: input.v.clone().narrow(0, token, 1),
+                        g: input.g.clone().narrow(0, token, 1),
+                        beta: input.beta.clone().narrow(0, token, 1),
+                    };
+                    let (o, next) = delta::delta_steps(one, alone);
+                    outputs.push(o);
+                    alone = next;
+                }
+                assert_eq!(values(Tensor::cat(outputs, 0)), values(o), "{what}");
+                assert_eq!(values(alone), values(after), "{what}");
             }
-            assert_eq!(values(Tensor::cat(outputs, 0)), values(o), "{what}");
-            assert_eq!(values(alone), values(after), "{what}");
         }
     }
 }

@@ -8,6 +8,7 @@ use super::norm::RmsNorm;
 use super::rope::rotate;
 use super::{Loader, MAX_STEPS, ModelConfig, OpenDevice, Step, WeightsError, join};
 use crate::engine::cache::Kv;
+use crate::engine::kernels::attention::attend_steps;
 
 /// Added to the scores of positions a token must not see. Finite, because WGSL has no infinity literal and
 /// the softmax of a finite number can't give NaN.
@@ -62,31 +63,30 @@ impl Attention {
         let v = self.v_proj.forward(x).reshape([t, kv_heads, d]);
         kv.append(k, v);
 
-        let attended = self.attend(q, kv, step.mask.as_ref());
-        self.o_proj.forward(attended * sigmoid(gate))
+        let q = q * (d as f64).powf(-0.5);
+        let attended = match &step.mask {
+            None => {
+                let (keys, values) = kv.whole();
+                attend_steps(&q, keys, values, kv.len(), &gate)
+            }
+            Some(mask) => self.attend(q, kv, mask) * sigmoid(gate),
+        };
+        self.o_proj.forward(attended)
     }
 
-    /// `q [t, heads, head_dim]` against the cached keys that each token may see: `[t, heads * head_dim]`.
-    fn attend(&self, q: Tensor<3>, kv: &Kv, mask: Option<&Tensor<2>>) -> Tensor<2> {
+    /// `q [t, heads, head_dim]`, scaled, against the cached keys that each token may see: `[t, heads * head_dim]`.
+    fn attend(&self, q: Tensor<3>, kv: &Kv, mask: &Tensor<2>) -> Tensor<2> {
         let [t, heads, d] = q.dims();
         let group = heads / self.num_key_value_heads;
         // Key/value head h serves query heads h * group .. (h + 1) * group.
-        let q = q * (d as f64).powf(-0.5);
         let q = q.reshape([t, self.num_key_value_heads, group, d]).permute([1, 2, 0, 3]);
-        let Some(mask) = mask else {
-            let rows = (0..t).map(|i| {
-                let (keys, values) = kv.first(kv.len() - t + i + 1);
-                attend_block(q.clone().narrow(2, i, 1), keys, values, None)
-            });
-            return join(rows.collect(), 0);
-        };
         let n_keys = mask.dims()[1];
         let (keys, values) = kv.first(n_keys);
         let block = (MAX_SCORES / (heads * n_keys)).clamp(1, t);
         let blocks = (0..t).step_by(block).map(|start| {
             let n = block.min(t - start);
             let mask = mask.clone().narrow(0, start, n);
-            attend_block(q.clone().narrow(2, start, n), keys.clone(), values.clone(), Some(mask))
+            attend_block(q.clone().narrow(2, start, n), keys.clone(), values.clone(), mask)
         });
         join(blocks.collect(), 0)
     }
@@ -94,14 +94,11 @@ impl Attention {
 
 /// Queries `[kv_heads, group, n, head_dim]` against keys and values `[kv_heads, keys, head_dim]`:
 /// `[n, heads * head_dim]`. `mask [n, keys]` is added to the scores.
-fn attend_block(q: Tensor<4>, keys: Tensor<3>, values: Tensor<3>, mask: Option<Tensor<2>>) -> Tensor<2> {
+fn attend_block(q: Tensor<4>, keys: Tensor<3>, values: Tensor<3>, mask: Tensor<2>) -> Tensor<2> {
     let [kv_heads, group, n, d] = q.dims();
     let n_keys = keys.dims()[1];
     let scores = q.reshape([kv_heads, group * n, d]).matmul(keys.swap_dims(1, 2));
-    let mut scores = scores.reshape([kv_heads, group, n, n_keys]);
-    if let Some(mask) = mask {
-        scores = scores + mask.unsqueeze();
-    }
+    let scores = scores.reshape([kv_heads, group, n, n_keys]) + mask.unsqueeze();
     let weights = softmax(scores, 3).reshape([kv_heads, group * n, n_keys]);
     let attended = weights.matmul(values).reshape([kv_heads, group, n, d]);
     attended.permute([2, 0, 1, 3]).reshape([n, kv_heads * group * d])

@@ -1,20 +1,20 @@
 //! SwiGLU: `down(silu(gate(x)) * up(x))`.
 
 use burn::tensor::Tensor;
-use burn::tensor::activation::silu;
 
 use super::linear::Linear;
-use super::{Loader, ModelConfig, WeightsError};
+use super::{Loader, WeightsError};
+use crate::engine::kernels::norm::swiglu;
 
 pub struct Mlp {
-    gate_proj: Linear,
-    up_proj: Linear,
-    down_proj: Linear,
+    pub gate_proj: Linear,
+    pub up_proj: Linear,
+    pub down_proj: Linear,
 }
 
 impl Mlp {
-    pub fn load(config: &ModelConfig, loader: &Loader) -> Result<Self, WeightsError> {
-        let (hidden, inner) = (config.hidden_size, config.intermediate_size);
+    /// From `hidden` channels through `inner` and back.
+    pub fn load(hidden: usize, inner: usize, loader: &Loader) -> Result<Self, WeightsError> {
         Ok(Self {
             gate_proj: loader.linear("gate_proj.weight", inner, hidden)?,
             up_proj: loader.linear("up_proj.weight", inner, hidden)?,
@@ -23,6 +23,6 @@ impl Mlp {
     }
 
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        self.down_proj.forward(silu(self.gate_proj.forward(x.clone())) * self.up_proj.forward(x))
+        self.down_proj.forward(swiglu(self.gate_proj.forward(x.clone()), self.up_proj.forward(x)))
     }
 }

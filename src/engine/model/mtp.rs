@@ -34,11 +34,14 @@ impl Mtp {
     /// `loader` stands at the head's prefix.
     pub fn load(config: &ModelConfig, loader: &Loader) -> Result<Self, WeightsError> {
         let hidden = config.hidden_size;
+        // No config says what the head's layer is; the models with experts have them here too.
+        let inside = loader.inside("layers.0.");
+        let moe = config.moe.as_ref().filter(|_| inside.contains("mlp.gate.weight"));
         Ok(Self {
             pre_fc_norm_embedding: loader.norm("pre_fc_norm_embedding.weight", config)?,
             pre_fc_norm_hidden: loader.norm("pre_fc_norm_hidden.weight", config)?,
             fc: loader.linear("fc.weight", hidden, 2 * hidden)?,
-            layer: Layer::load(config, LayerType::FullAttention, &loader.inside("layers.0."))?,
+            layer: Layer::load(config, LayerType::FullAttention, moe, &inside)?,
             norm: loader.norm("norm.weight", config)?,
         })
     }

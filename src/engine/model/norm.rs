@@ -4,6 +4,7 @@ use burn::tensor::Tensor;
 
 use super::Loader;
 use super::WeightsError;
+use crate::engine::kernels::norm::{gated_rms_norm, rms_norm};
 
 pub struct RmsNorm {
     /// Already with the one added where the checkpoint stores `weight - 1`.
@@ -26,7 +27,11 @@ impl RmsNorm {
 
     /// Normalises the last axis.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        let mean = x.clone().square().mean_dim(D - 1);
-        x * (mean + self.eps).sqrt().recip() * self.weight.clone().unsqueeze()
+        rms_norm(x, &self.weight, self.eps)
+    }
+
+    /// Normalises the last axis, and multiplies by `silu(gate)`.
+    pub fn forward_gated(&self, x: Tensor<3>, gate: Tensor<3>) -> Tensor<3> {
+        gated_rms_norm(x, gate, &self.weight, self.eps)
     }
 }

@@ -7,6 +7,7 @@
 use burn::tensor::{Device, Tensor, TensorData};
 
 use super::super::config::RopeConfig;
+use super::super::kernels;
 
 /// Time, height and width of each token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -90,15 +91,5 @@ impl Rotation {
 
 /// Turns the first channels of each head of `x [t, heads, head_dim]`; the others pass.
 pub fn rotate(x: Tensor<3>, rotation: &Rotation) -> Tensor<3> {
-    let head_dim = x.dims()[2];
-    let half = rotation.cos.dims()[2];
-    let first = x.clone().narrow(2, 0, half);
-    let second = x.clone().narrow(2, half, half);
-    let (cos, sin) = (rotation.cos.clone(), rotation.sin.clone());
-    let mut parts =
-        vec![first.clone() * cos.clone() - second.clone() * sin.clone(), second * cos + first * sin];
-    if 2 * half < head_dim {
-        parts.push(x.narrow(2, 2 * half, head_dim - 2 * half));
-    }
-    Tensor::cat(parts, 2)
+    kernels::rope::rotate(x, &rotation.cos, &rotation.sin)
 }

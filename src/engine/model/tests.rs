@@ -52,8 +52,24 @@ fn rows_of(values: &[f32], rows: &[f64], width: usize) -> Vec<f32> {
     rows.iter().flat_map(|row| values[*row as usize * width..(*row as usize + 1) * width].to_vec()).collect()
 }
 
-const CASES: [&str; 2] = ["dense-a", "dense-b"];
-const LENGTHS: [usize; 6] = [1, 5, 63, 64, 65, 200];
+const CASES: [&str; 4] = ["dense-a", "dense-b", "moe", "next"];
+/// Those with an MTP head.
+const DRAFTING_CASES: [&str; 2] = ["dense-a", "moe"];
+
+/// The numbers that are the keys of an object.
+fn lengths(json: &Value) -> Vec<usize> {
+    json.as_object().unwrap().keys().filter_map(|key| key.parse().ok()).collect()
+}
+
+impl Case {
+    fn longest_prompt(&self) -> usize {
+        lengths(&self.meta["prompts"]).into_iter().max().unwrap()
+    }
+
+    fn longest_ids(&self) -> Vec<u32> {
+        self.tensors(&format!("prompt_{}.safetensors", self.longest_prompt())).ids("input_ids")
+    }
+}
 
 fn keys(ids: &[u32]) -> Vec<TokenKey> {
     ids.iter().copied().map(TokenKey::from).collect()
@@ -61,7 +77,7 @@ fn keys(ids: &[u32]) -> Vec<TokenKey> {
 
 fn check_prompts(case: &Case) {
     let (width, vocab) = (case.model.config.hidden_size, case.model.config.vocab_size);
-    for length in LENGTHS {
+    for length in lengths(&case.meta["prompts"]) {
         let file = case.tensors(&format!("prompt_{length}.safetensors"));
         let rows = file.values("positions");
         let ids = file.ids("input_ids");
@@ -103,15 +119,17 @@ fn check_greedy(case: &Case, file: &Tensors, cache: &mut Cache, mut logits: Vec<
 }
 
 fn check_split_prefill(case: &Case) {
-    let split = case.meta["prompts"]["200"]["split_prefill"].as_array().unwrap();
-    let file = case.tensors("prompt_200.safetensors");
+    let length = case.longest_prompt();
+    let file = case.tensors(&format!("prompt_{length}.safetensors"));
     let ids = file.ids("input_ids");
     let vocab = case.model.config.vocab_size;
     let expected = file.values("logits");
     let last = &expected[expected.len() - vocab..];
-    let given: Vec<usize> = split.iter().map(|n| n.as_u64().unwrap() as usize).collect();
-    for pieces in [given, vec![1, 2, 3, 58, 64, 65, 7], vec![199, 1]] {
-        assert_eq!(pieces.iter().sum::<usize>(), 200);
+    let given = case.meta["prompts"][length.to_string()]["split_prefill"].as_array();
+    let given = given.map(|split| split.iter().map(|n| n.as_u64().unwrap() as usize).collect());
+    let pieces = [vec![1, 2, 3, length - 13, 7], vec![length - 1, 1]];
+    for pieces in given.into_iter().chain(pieces) {
+        assert_eq!(pieces.iter().sum::<usize>(), length);
         let mut cache = case.model.new_cache();
         let mut hidden = None;
         let mut start = 0;
@@ -166,7 +184,8 @@ fn check_conv_state(case: &Case, got: Vec<f32>, (shape, values): &(Vec<usize>, V
 fn check_attention_layer(case: &Case, layer: usize) {
     let Mixer::Attention(attention) = &case.model.layers[layer].mixer else { panic!("a full layer") };
     let file = case.tensors(&format!("attention_layer{layer}.safetensors"));
-    for kind in ["text", "mrope"] {
+    // Qwen3-Next sees no pictures.
+    for kind in ["text", "mrope"].into_iter().filter(|kind| file.0.contains_key(&format!("{kind}.x"))) {
         let get = |name: &str| file.get(&format!("{kind}.{name}"));
         let x: Tensor<2> = case.tensor(get("x"));
         let t = x.dims()[0];
@@ -185,12 +204,37 @@ fn check_attention_layer(case: &Case, layer: usize) {
     }
 }
 
-fn linear_layer(case: &str) -> usize {
-    if case == "dense-a" { 0 } else { 1 }
-}
+/// The cases that have layers apart, and which layers: a linear and a full one.
+const LAYERS: [(&str, usize, usize); 3] = [("dense-a", 0, 3), ("dense-b", 1, 0), ("next", 0, 3)];
 
-fn full_layer(case: &str) -> usize {
-    if case == "dense-a" { 3 } else { 0 }
+fn check_moe_layer(case: &Case) {
+    let FeedForward::Sparse(moe) = &case.model.layers[0].mlp else { panic!("a layer with experts") };
+    let file = case.tensors("moe_layer0.safetensors");
+    let x: Tensor<2> = case.tensor(file.get("x"));
+    let logits = read(moe.router_logits(x.clone())).unwrap();
+    case.assert_close(
+        logits.clone(),
+        file.values("router_logits"),
+        case.tolerance("hidden"),
+        "router logits",
+    );
+    let config = case.model.config.moe.as_ref().unwrap();
+    let k = config.num_experts_per_tok;
+    let expected: Vec<(Vec<u32>, &[f64])> = file
+        .ids("topk_index")
+        .chunks_exact(k)
+        .map(<[u32]>::to_vec)
+        .zip(file.values("topk_weight").chunks_exact(k))
+        .collect();
+    for (logits, (experts, weights)) in logits.chunks_exact(config.num_experts).zip(expected) {
+        for route in moe::choose(logits, k, config.norm_topk_prob) {
+            let rank = experts.iter().position(|expert| *expert as usize == route.expert);
+            let weight = weights[rank.expect("the reference chose the same experts")];
+            case.assert_close(vec![route.weight], &[weight], case.tolerance("hidden"), "a route's weight");
+        }
+    }
+    let y = read(moe.forward(x)).unwrap();
+    case.assert_close(y, file.values("y"), case.tolerance("hidden"), "experts");
 }
 
 #[test]
@@ -223,47 +267,61 @@ fn a_prompt_read_in_pieces_gives_the_same_logits_on_a_gpu() {
 
 #[test]
 fn a_delta_net_layer_agrees_chunked_and_step_by_step_on_the_cpu() {
-    for name in CASES {
-        check_delta_net_layer(&Case::open(name, cpu()), linear_layer(name));
+    for (name, linear, _) in LAYERS {
+        check_delta_net_layer(&Case::open(name, cpu()), linear);
     }
 }
 
 #[test]
 fn a_delta_net_layer_agrees_chunked_and_step_by_step_on_a_gpu() {
-    for name in CASES {
-        check_delta_net_layer(&Case::open(name, gpu()), linear_layer(name));
+    for (name, linear, _) in LAYERS {
+        check_delta_net_layer(&Case::open(name, gpu()), linear);
     }
 }
 
 #[test]
 fn an_attention_layer_agrees_for_text_and_three_axes_on_the_cpu() {
-    for name in CASES {
-        check_attention_layer(&Case::open(name, cpu()), full_layer(name));
+    for (name, _, full) in LAYERS {
+        check_attention_layer(&Case::open(name, cpu()), full);
     }
 }
 
 #[test]
 fn an_attention_layer_agrees_for_text_and_three_axes_on_a_gpu() {
-    for name in CASES {
-        check_attention_layer(&Case::open(name, gpu()), full_layer(name));
+    for (name, _, full) in LAYERS {
+        check_attention_layer(&Case::open(name, gpu()), full);
+    }
+}
+
+#[test]
+fn experts_are_those_of_the_reference_on_the_cpu() {
+    for name in ["moe", "next"] {
+        check_moe_layer(&Case::open(name, cpu()));
+    }
+}
+
+#[test]
+fn experts_are_those_of_the_reference_on_a_gpu() {
+    for name in ["moe", "next"] {
+        check_moe_layer(&Case::open(name, gpu()));
     }
 }
 
 #[test]
 fn rewinding_is_the_same_as_never_having_gone_on() {
     for case in CASES.map(|name| Case::open(name, cpu())) {
-        let ids = case.tensors("prompt_200.safetensors").ids("input_ids");
+        let ids = case.longest_ids();
         let model = &case.model;
-        for cut in [1, 64, 100, 130] {
+        for cut in [1, 64, ids.len() - 70, ids.len() - 1] {
             let mut cache = model.new_cache();
             model.forward(&ids[..cut], &mut cache, None);
             let checkpoint = cache.checkpoint();
-            let expected = read(model.forward(&ids[cut..140], &mut cache, None)).unwrap();
+            let expected = read(model.forward(&ids[cut..], &mut cache, None)).unwrap();
 
             model.forward(&ids[..60], &mut cache, None);
             cache.rewind(&checkpoint).unwrap();
             assert_eq!(cache.tokens(), keys(&ids[..cut]));
-            let again = read(model.forward(&ids[cut..140], &mut cache, None)).unwrap();
+            let again = read(model.forward(&ids[cut..], &mut cache, None)).unwrap();
             assert_eq!(expected, again, "{} cut at {cut}", case.name);
         }
     }
@@ -356,7 +414,7 @@ fn check_mtp(case: &Case) {
     let head = model.mtp.as_ref().unwrap();
     let file = case.tensors("mtp.safetensors");
     let vocab = model.config.vocab_size;
-    for length in [5, 64, 65] {
+    for length in lengths(&golden::json(case.name, "golden/mtp.json")) {
         let get = |name: &str| file.get(&format!("L{length}.{name}"));
         let (ids, next) =
             (file.ids(&format!("L{length}.input_ids")), file.ids(&format!("L{length}.next_ids")));
@@ -398,7 +456,7 @@ fn check_mtp_traces(case: &Case) {
     let model = &case.model;
     let vocab = model.config.vocab_size;
     let traces = golden::json(case.name, "golden/mtp.json");
-    for length in [5, 64, 65] {
+    for length in lengths(&traces) {
         let ids = case.tensors("mtp.safetensors").ids(&format!("L{length}.input_ids"));
         let golden = &traces[length.to_string()];
         for k in [1, 3] {
@@ -425,16 +483,18 @@ fn check_mtp_traces(case: &Case) {
 
 #[test]
 fn drafts_are_those_of_the_reference_on_the_cpu() {
-    let case = Case::open("dense-a", cpu());
-    check_mtp(&case);
-    check_mtp_traces(&case);
+    for case in DRAFTING_CASES.map(|name| Case::open(name, cpu())) {
+        check_mtp(&case);
+        check_mtp_traces(&case);
+    }
 }
 
 #[test]
 fn drafts_are_those_of_the_reference_on_a_gpu() {
-    let case = Case::open("dense-a", gpu());
-    check_mtp(&case);
-    check_mtp_traces(&case);
+    for case in DRAFTING_CASES.map(|name| Case::open(name, gpu())) {
+        check_mtp(&case);
+        check_mtp_traces(&case);
+    }
 }
 
 /// Everything that a cache holds, on the host.
@@ -462,8 +522,8 @@ fn contents(cache: &mut Cache, len: usize) -> Vec<f32> {
 fn a_draft_leaves_what_single_tokens_would_have_left_to_the_last_bit() {
     for case in CASES.map(|name| Case::open(name, cpu())) {
         let model = &case.model;
-        let ids = case.tensors("prompt_200.safetensors").ids("input_ids");
-        for (start, t) in [(1, 2), (5, 3), (63, 4), (64, 5), (100, 9)] {
+        let ids = case.longest_ids();
+        for (start, t) in [(1, 2), (5, 3), (63, 4), (64, 5), (90, 9)] {
             for keep in 1..=t {
                 let mut alone = model.new_cache();
                 model.forward(&ids[..start], &mut alone, None);

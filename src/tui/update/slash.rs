@@ -143,6 +143,9 @@ fn stats_text(state: &State) -> String {
     let mut text = "Last answer".to_owned();
     let mut line = |name: &str, value: String| text.push_str(&format!("\n{name:<16}{value}"));
     line("prompt", format!("{} tok, {} of them cached", stats.prompt_tokens, stats.cached_tokens));
+    if stats.restored_tokens > 0 {
+        line("", format!("{} tok restored from a saved state", stats.restored_tokens));
+    }
     if stats.image_tokens > 0 {
         line("pictures", format!("{} tok of the prompt", stats.image_tokens));
     }

@@ -15,6 +15,7 @@ pub fn steps(state: CubeTensor, inputs: [CubeTensor; 5]) -> (CubeTensor, CubeTen
     let [q, k, v, g, beta] = inputs.map(into_contiguous);
     let [value_heads, d_k, d_v] = [0, 1, 2].map(|i| state.meta.shape()[i]);
     let [t, key_heads] = [0, 1].map(|i| q.meta.shape()[i]);
+    let n_decays = g.meta.shape()[2];
     let o = empty_device_contiguous_dtype(
         state.client.clone(),
         state.device.clone(),
@@ -39,6 +40,7 @@ pub fn steps(state: CubeTensor, inputs: [CubeTensor; 5]) -> (CubeTensor, CubeTen
             d_v as u32,
             key_heads as u32,
             value_heads as u32,
+            n_decays,
         );
     }
     (o, state)
@@ -59,6 +61,7 @@ fn steps_kernel(
     d_v: u32,
     key_heads: u32,
     value_heads: u32,
+    #[comptime] n_decays: usize,
 ) {
     let column = CUBE_POS_X * CUBE_DIM_X + UNIT_POS_X;
     if column >= d_v {
@@ -72,15 +75,22 @@ fn steps_kernel(
     for token in 0..t {
         let key = ((token * key_heads + key_head) * d_k) as usize;
         let value = (token * value_heads + head) as usize;
-        let decay = f32::exp(g[value]);
+        // One for all rows of the state, or read anew for each.
+        let mut decay = f32::exp(g[value * n_decays]);
         let mut predicted = 0.0f32;
         for i in 0..d_k_size {
-            predicted += k[key + i] * state[first + i * d_v_size];
+            if comptime!(n_decays > 1) {
+                decay = f32::exp(g[value * n_decays + i]);
+            }
+            predicted += decay * k[key + i] * state[first + i * d_v_size];
         }
         let at = value * d_v_size + column as usize;
-        let error = beta[value] * (v[at] - decay * predicted);
+        let error = beta[value] * (v[at] - predicted);
         let mut sum = 0.0f32;
         for i in 0..d_k_size {
+            if comptime!(n_decays > 1) {
+                decay = f32::exp(g[value * n_decays + i]);
+            }
             let s = decay * state[first + i * d_v_size] + k[key + i] * error;
             state[first + i * d_v_size] = s;
             sum += q[key + i] * s;

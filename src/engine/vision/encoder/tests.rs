@@ -18,6 +18,7 @@ use crate::engine::tokenizer::Tokenizer;
 use crate::engine::weights::Checkpoint;
 
 struct Case {
+    name: &'static str,
     model: Model,
     eyes: Eyes,
     tokenizer: Tokenizer,
@@ -25,17 +26,17 @@ struct Case {
 }
 
 impl Case {
-    fn open(device: OpenDevice) -> Self {
-        Self::open_in(&golden::path("vision", "model"), device)
+    fn open(name: &'static str, device: OpenDevice) -> Self {
+        Self::open_in(&golden::path(name, "model"), name, device)
     }
 
-    fn open_in(dir: &Path, device: OpenDevice) -> Self {
+    fn open_in(dir: &Path, name: &'static str, device: OpenDevice) -> Self {
         let config = ModelConfig::open(dir).unwrap();
         let checkpoint = Checkpoint::open(dir).unwrap();
         let tokenizer = Tokenizer::open(dir).unwrap();
         let eyes = Eyes::open(dir, &config, &checkpoint, &tokenizer, &device).unwrap().unwrap();
         let model = Model::load(config, &checkpoint, dir, device).unwrap();
-        Self { model, eyes, tokenizer, meta: golden::json("vision", "golden/meta.json") }
+        Self { name, model, eyes, tokenizer, meta: golden::json(name, "golden/meta.json") }
     }
 
     fn tolerance(&self, what: &str) -> f64 {
@@ -93,9 +94,11 @@ impl Case {
     }
 }
 
-fn check_pictures(mut case: Case) {
-    for name in ["image_square", "image_tiny", "image_two", "image_odd"] {
-        let file = Tensors::open("vision", &format!("golden/{name}.safetensors"));
+const PICTURES: [&str; 4] = ["image_square", "image_tiny", "image_two", "image_odd"];
+
+fn check_pictures(mut case: Case, names: &[&str]) {
+    for name in names {
+        let file = Tensors::open(case.name, &format!("golden/{name}.safetensors"));
         let looked = case.eyes.look_at(&case.pictures(name)).unwrap();
         let mut taps = Taps::default();
         let mut features = Vec::new();
@@ -124,7 +127,7 @@ fn check_pictures(mut case: Case) {
         let merged = read(Tensor::cat(features.clone(), 0)).unwrap();
         let tolerance = case.tolerance("vision_merged");
         assert_close(&merged, file.values("visual.merged"), tolerance, &format!("{name} features"));
-        if name == "image_square" {
+        if *name == "image_square" {
             let stages = [("visual.patch_embed", taps.patch_embed), ("visual.pos_embed", taps.positions)];
             let blocks = taps.blocks.into_iter().enumerate();
             let blocks = blocks.map(|(i, x)| (format!("visual.block.{i}"), x));
@@ -139,7 +142,7 @@ fn check_pictures(mut case: Case) {
 }
 
 fn check_clip(device: OpenDevice) {
-    let case = Case::open(device);
+    let case = Case::open("vision", device);
     let file = Tensors::open("vision", "golden/video.safetensors");
     let meta = &case.meta["vl"]["video"];
     let frames: Vec<_> = meta["frames"]
@@ -168,20 +171,22 @@ fn check_clip(device: OpenDevice) {
 
 #[test]
 fn pictures_give_the_reference_features_positions_and_logits_on_the_cpu() {
-    check_pictures(Case::open(cpu()));
+    check_pictures(Case::open("vision", cpu()), &PICTURES);
+    check_pictures(Case::open("moe", cpu()), &PICTURES[..1]);
 }
 
 #[test]
 fn pictures_give_the_reference_features_positions_and_logits_on_a_gpu() {
-    check_pictures(Case::open(gpu()));
+    check_pictures(Case::open("vision", gpu()), &PICTURES);
+    check_pictures(Case::open("moe", gpu()), &PICTURES[..1]);
 }
 
 #[test]
 fn a_gguf_model_with_its_tower_sees_the_same() {
-    let mut case = Case::open_in(&golden::path("gguf", "vision"), cpu());
+    let mut case = Case::open_in(&golden::path("gguf", "vision"), "vision", cpu());
     // GGUF has no place for the limits of a picture's size: all released models have the same. The fixture hasn't.
-    case.eyes.processor.image = Case::open(cpu()).eyes.processor.image;
-    check_pictures(case);
+    case.eyes.processor.image = Case::open("vision", cpu()).eyes.processor.image;
+    check_pictures(case, &PICTURES);
 }
 
 #[test]
@@ -196,7 +201,7 @@ fn a_clip_gives_the_reference_features_positions_and_logits_on_a_gpu() {
 
 #[test]
 fn encoding_stops_when_asked() {
-    let mut case = Case::open(cpu());
+    let mut case = Case::open("vision", cpu());
     let looked = case.eyes.look_at(&case.pictures("image_square")).unwrap();
     let mut reported = Vec::new();
     let stopped = case.eyes.encode(&looked[0], &mut |done, total| {

@@ -14,8 +14,14 @@ use crate::engine::generate::{Ending, Engine, EngineError, LoadOptions, Progress
 use crate::msg::{ErrorCode, SamplingOptions, TurnOptions, TurnStats};
 
 fn engine(dir: PathBuf) -> Engine {
-    Engine::load(&LoadOptions { dir, is_default: false, device: DeviceChoice::Cpu, context_tokens: None })
-        .unwrap()
+    Engine::load(&LoadOptions {
+        dir,
+        is_default: false,
+        device: DeviceChoice::Cpu,
+        context_tokens: None,
+        states: None,
+    })
+    .unwrap()
 }
 
 fn demo() -> Engine {

@@ -54,8 +54,8 @@ pub enum CliCommand {
 /// Which model, and where it runs.
 #[derive(Debug, Args)]
 pub struct ModelArgs {
-    /// Folder with a model in Hub layout (config.json, tokenizer.json, *.safetensors), or `demo` for the built-in
-    /// one [default: demo] [env: LOQUAT_MODEL]
+    /// Folder with a model in Hub layout (config.json, tokenizer.json, *.safetensors), a GGUF file, or `demo` for the
+    /// built-in one [default: demo] [env: LOQUAT_MODEL]
     #[arg(long, short, global = true, value_name = "DIR")]
     pub model: Option<PathBuf>,
     /// Where to run: auto, cpu, gpu or gpu:NUMBER [default: auto] [env: LOQUAT_DEVICE]

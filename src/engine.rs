@@ -7,6 +7,7 @@ pub mod config;
 pub mod decode;
 pub mod device;
 pub mod generate;
+pub mod gguf;
 #[cfg(test)]
 mod golden;
 pub mod kernels;

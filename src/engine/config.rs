@@ -12,10 +12,11 @@ use serde_json::{Map, Value};
 
 use self::vision::VisionConfig;
 use super::built_in;
+use super::gguf::folder;
 use super::model_file::{self, ModelFileError};
 
 /// Largest `config.json` that is read; real ones have a few KiB.
-const CONFIG_LIMIT_BYTES: u64 = 4 << 20;
+pub(super) const CONFIG_LIMIT_BYTES: u64 = 4 << 20;
 /// More layers than any model of the family by a factor of ten: beyond it the file is damaged or hostile.
 const MAX_LAYERS: usize = 1024;
 /// `intermediate_size` of a model with experts that doesn't say it: the reference's default.
@@ -27,9 +28,11 @@ const MAX_DIM: usize = 1 << 24;
 pub enum ConfigError {
     #[error("there is no model at {0}: the folder doesn't exist")]
     NoFolder(PathBuf),
-    #[error("{0} is not a folder; give the folder that holds config.json and the .safetensors files")]
+    #[error(
+        "{0} is not a folder; give a .gguf file, or the folder that holds config.json and the .safetensors files"
+    )]
     NotAFolder(PathBuf),
-    #[error("{0} has no config.json, so it is not a model folder in Hub layout")]
+    #[error("{0} has no config.json, so it is not a model folder in Hub layout, and no .gguf file")]
     NoConfig(PathBuf),
     #[error(transparent)]
     File(#[from] ModelFileError),
@@ -134,7 +137,9 @@ impl ModelConfig {
         match fs::metadata(dir) {
             Err(_) if built_in::is_built_in(dir) => {}
             Err(_) => return Err(ConfigError::NoFolder(dir.to_owned())),
-            Ok(meta) if !meta.is_dir() => return Err(ConfigError::NotAFolder(dir.to_owned())),
+            Ok(meta) if !meta.is_dir() && !folder::is_gguf(dir) => {
+                return Err(ConfigError::NotAFolder(dir.to_owned()));
+            }
             Ok(_) => {}
         }
         let path = dir.join("config.json");
@@ -343,10 +348,6 @@ impl Keys<'_> {
     /// Ignoring one would give fluent nonsense.
     fn refuse_other_mathematics(&self) -> Result<(), ParseError> {
         let not_yet = |what: String| Err(ParseError::Config(ConfigError::NotYet { what }));
-        if let Some(quantization) = self.get("quantization_config") {
-            let method = quantization.get("quant_method").and_then(Value::as_str).unwrap_or("unknown");
-            return not_yet(format!("a checkpoint quantised by {method:?}"));
-        }
         let act = self.get("hidden_act").map_or("silu", |act| act.as_str().unwrap_or_default());
         if act != "silu" {
             return not_yet(format!("hidden_act {act:?}"));

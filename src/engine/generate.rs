@@ -18,6 +18,7 @@ use super::checkpoints::Checkpoints;
 use super::config::{ConfigError, ModelConfig};
 use super::decode::Writer;
 use super::device::{DeviceChoice, DeviceError, open_device};
+use super::gguf;
 use super::model::{Model, Tokens};
 use super::model_file::ModelFileError;
 use super::prompt::pictures::{self, Layout, Misplaced, Seen, Span};
@@ -209,6 +210,8 @@ impl Engine {
         let template = ChatTemplate::open(dir)?;
         let generation_config = GenerationConfig::open(dir)?;
         let checkpoint = weights::Checkpoint::open(dir)?;
+        let files = gguf::folder::find(dir).map_err(WeightsError::from)?;
+        let found = files.map(|files| files.describe()).transpose().map_err(WeightsError::from)?;
         // So small a model is done on the CPU before a GPU has compiled its first kernel.
         let device = match options.device {
             DeviceChoice::Auto if built_in::is_built_in(dir) => DeviceChoice::Cpu,
@@ -223,7 +226,7 @@ impl Engine {
         let info = ModelInfo {
             name: display_name(dir),
             device: model.device.name.clone(),
-            note: options.is_default.then(|| built_in::NOTE.into()),
+            note: if options.is_default { Some(built_in::NOTE.into()) } else { found },
             device_note: model.device.note.clone(),
             context_tokens,
             thinks_by_default: prompt::thinks_by_default(&template).map_err(EngineError::Template)?,

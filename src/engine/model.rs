@@ -360,6 +360,11 @@ impl<'a> Loader<'a> {
         Loader { checkpoint: self.checkpoint, device: self.device, prefix: format!("{}{name}", self.prefix) }
     }
 
+    /// How the file orders value heads, see [`Checkpoint::has_tiled_value_heads`].
+    pub fn has_tiled_value_heads(&self) -> bool {
+        self.checkpoint.has_tiled_value_heads()
+    }
+
     pub fn contains(&self, name: &str) -> bool {
         self.checkpoint.contains(&format!("{}{name}", self.prefix))
     }

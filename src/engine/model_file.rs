@@ -8,6 +8,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::built_in;
+use super::gguf::{GgufError, folder};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ModelFileError {
@@ -23,6 +24,8 @@ pub enum ModelFileError {
     NotText { path: PathBuf },
     #[error("{path} is not a regular file; download it again")]
     NotAFile { path: PathBuf },
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
 }
 
 /// The text of `path`, at most `limit_bytes` of it.
@@ -39,6 +42,12 @@ pub fn read_text(path: &Path, limit_bytes: u64) -> Result<String, ModelFileError
         return String::from_utf8(bytes.to_vec())
             .map_err(|_| ModelFileError::NotText { path: path.to_owned() });
     }
+    if let Some(text) = gguf_text(path)? {
+        return match text.len() as u64 > limit_bytes {
+            true => Err(ModelFileError::TooLarge { path: path.to_owned(), limit_bytes }),
+            false => Ok(text),
+        };
+    }
     // Before it is opened: opening a pipe would wait for somebody to write into it.
     if !std::fs::metadata(path).map_err(failed)?.is_file() {
         return Err(ModelFileError::NotAFile { path: path.to_owned() });
@@ -50,6 +59,19 @@ pub fn read_text(path: &Path, limit_bytes: u64) -> Result<String, ModelFileError
         return Err(ModelFileError::TooLarge { path: path.to_owned(), limit_bytes });
     }
     String::from_utf8(bytes).map_err(|_| ModelFileError::NotText { path: path.to_owned() })
+}
+
+/// The text of a file that a GGUF model only seems to have, if `path` is one.
+fn gguf_text(path: &Path) -> Result<Option<String>, ModelFileError> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+        return Ok(None);
+    };
+    match folder::find(dir)? {
+        None => Ok(None),
+        Some(files) => {
+            files.text(name)?.map(Some).ok_or_else(|| ModelFileError::Missing { path: path.to_owned() })
+        }
+    }
 }
 
 /// Like [`read_text`], for a file that need not be there.

@@ -1,28 +1,31 @@
-//! Safetensors by memory map: names, shapes and bytes of a checkpoint, without a copy of it in memory.
+//! Weights by memory map: names, shapes and bytes of a checkpoint, without a copy of it in memory.
 //!
-//! `open` maps every shard and checks every header; nothing is read from the data part until a tensor is
-//! used. On the CPU a weight stays where it is in the map; for a GPU it is uploaded from there.
+//! `open` maps every file and checks every header; nothing is read from the data part until a tensor is
+//! used. On the CPU a weight stays where it is in the map; for a GPU it is uploaded from there. Only numbers whose
+//! scales are in other tensors (`packed.rs`) are put together in memory.
+//! Whatever the files are, tensors have the names, shapes and values of the original checkpoint in Hub layout.
 //! Knows nothing of the model: which names must exist, and in which shapes, is said by the caller.
+
+pub mod blocks;
+mod packed;
+mod safetensors;
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
 use memmap2::Mmap;
-use safetensors::{Dtype, SafeTensors};
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use self::packed::Packing;
 use super::built_in;
-use super::config::{ConfigError, read_json};
-
-/// Largest safetensors header; the largest known (64,196 tensors) has about 8 MiB.
-const HEADER_LIMIT_BYTES: usize = 16 << 20;
-/// The largest known repository has 64,196 tensors; a crafted header with many empty ones costs memory.
-const MAX_TENSORS: usize = 200_000;
-const INDEX_LIMIT_BYTES: u64 = 64 << 20;
+use super::config::ConfigError;
+use super::gguf::GgufError;
+use super::gguf::folder;
+use super::gguf::names::{Change, Names, Source};
 
 #[derive(Debug, thiserror::Error)]
 pub enum WeightsError {
@@ -37,34 +40,67 @@ pub enum WeightsError {
     #[error("{path} is damaged: {why}; download it again")]
     Damaged { path: PathBuf, why: String },
     #[error(transparent)]
-    Index(#[from] ConfigError),
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
     #[error("weight {name} is missing from {dir}; the download may be incomplete")]
     Missing { name: String, dir: PathBuf },
     #[error("weight {name} has shape {got:?}, the config says {expected:?}")]
     Shape { name: String, expected: Vec<usize>, got: Vec<usize> },
-    #[error("weight {name} is stored as {dtype}, which is not supported yet (expected BF16, F16 or F32)")]
+    #[error(
+        "weight {name} is stored as {dtype}, which is not supported; take a file with other types, such as BF16, Q8_0 or Q4_K"
+    )]
     Dtype { name: String, dtype: String },
+    #[error("weight {name} is packed in a way that is not supported: {why}")]
+    Packed { name: String, why: String },
     #[error("weight {name} holds values that are not numbers (NaN or infinity); the file is damaged")]
     NotFinite { name: String },
 }
 
-/// How the numbers of a weight are stored.
+/// How the numbers of a weight are stored: one by one, or in blocks that share scales.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WeightFormat {
     Bf16,
     F16,
     F32,
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    Q4K,
+    Q5K,
+    Q6K,
+    /// Blocks of our own: an f32 scale and 128 numbers of eight bits.
+    Fp8,
+    /// Blocks of our own: a scale, a zero point and 32 numbers of four bits.
+    Int4,
 }
 
 impl WeightFormat {
-    pub fn bytes(self) -> usize {
-        match self {
-            Self::Bf16 | Self::F16 => 2,
-            Self::F32 => 4,
-        }
+    /// Whether each number stands for itself. Such formats are all that a GPU gets.
+    pub fn is_plain(self) -> bool {
+        self.block() == 1
     }
 
-    /// Widens stored numbers; `bytes` holds `out.len()` of them, little endian, at any alignment.
+    /// Numbers of a block.
+    pub const fn block(self) -> usize {
+        blocks::layout(self).0
+    }
+
+    /// Bytes of a row. Every row begins with a new block.
+    pub fn row_bytes(self, columns: usize) -> usize {
+        let (block, bytes) = blocks::layout(self);
+        columns.div_ceil(block) * bytes
+    }
+
+    /// The same for a row whose length comes from a file.
+    pub fn checked_row_bytes(self, columns: usize) -> Option<usize> {
+        let (block, bytes) = blocks::layout(self);
+        columns.div_ceil(block).checked_mul(bytes)
+    }
+
+    /// Widens stored numbers of one row, or of several whose blocks are full; little endian, at any alignment.
     pub fn widen(self, bytes: &[u8], out: &mut [f32]) {
         match self {
             Self::Bf16 => {
@@ -82,6 +118,7 @@ impl WeightFormat {
                     *value = f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
                 }
             }
+            _ => blocks::widen(self, bytes, out),
         }
     }
 }
@@ -96,9 +133,18 @@ pub struct Weight {
 }
 
 impl Weight {
+    pub fn from_f32(values: impl IntoIterator<Item = f32>, shape: Vec<usize>) -> Self {
+        let data: Vec<u8> = values.into_iter().flat_map(f32::to_le_bytes).collect();
+        Self { format: WeightFormat::F32, shape, data: data.into() }
+    }
+
     pub fn to_f32(&self) -> Vec<f32> {
+        let columns = *self.shape.last().expect("a weight has at least one axis");
         let mut values = vec![0.0; self.shape.iter().product()];
-        self.format.widen(&self.data, &mut values);
+        let rows = self.data.chunks_exact(self.format.row_bytes(columns));
+        for (row, values) in rows.zip(values.chunks_exact_mut(columns)) {
+            self.format.widen(row, values);
+        }
         values
     }
 
@@ -110,9 +156,9 @@ impl Weight {
     }
 
     /// Some rows of a matrix `[rows, columns]`, still in their place.
-    pub fn rows(&self, range: std::ops::Range<usize>) -> Self {
+    pub fn rows(&self, range: Range<usize>) -> Self {
         let columns = self.shape[1];
-        let row_bytes = columns * self.format.bytes();
+        let row_bytes = self.format.row_bytes(columns);
         let data = self.data.slice(range.start * row_bytes..range.end * row_bytes);
         Self { format: self.format, shape: vec![range.len(), columns], data }
     }
@@ -120,7 +166,7 @@ impl Weight {
     /// Rows `ids` of a matrix `[rows, columns]`, one after the other.
     pub fn gather_rows(&self, ids: &[u32]) -> Vec<f32> {
         let columns = self.shape[1];
-        let row_bytes = columns * self.format.bytes();
+        let row_bytes = self.format.row_bytes(columns);
         let mut rows = vec![0.0; ids.len() * columns];
         for (id, row) in ids.iter().zip(rows.chunks_exact_mut(columns)) {
             let start = *id as usize * row_bytes;
@@ -130,31 +176,80 @@ impl Weight {
     }
 }
 
-struct Entry {
-    shard: usize,
-    dtype: Dtype,
+/// Where the numbers of a tensor are, and how they are stored.
+struct Place {
+    /// As the file calls the type.
+    type_name: String,
+    /// `None` for types that are not read by themselves.
+    format: Option<WeightFormat>,
     shape: Vec<usize>,
-    /// Where in the shard's map the numbers are.
-    start: usize,
-    end: usize,
+    /// In the map of its shard.
+    range: Range<usize>,
 }
 
-/// All tensors of a model folder.
+impl Place {
+    fn plain_format(&self, name: &str) -> Result<WeightFormat, WeightsError> {
+        self.format
+            .ok_or_else(|| WeightsError::Dtype { name: name.to_owned(), dtype: self.type_name.clone() })
+    }
+}
+
+struct Entry {
+    shard: usize,
+    place: Place,
+}
+
+/// What there is to say about a stored tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TensorFacts<'a> {
+    pub name: &'a str,
+    pub type_name: &'a str,
+    pub shape: &'a [usize],
+    pub bytes: u64,
+}
+
+/// Converters drop axes of length one, and put them back elsewhere.
+fn check_shape(name: &str, expected: &[usize], got: &[usize]) -> Result<(), WeightsError> {
+    let wide = |shape: &[usize]| shape.iter().copied().filter(|n| *n != 1).collect::<Vec<_>>();
+    match wide(expected) == wide(got) {
+        true => Ok(()),
+        false => {
+            Err(WeightsError::Shape { name: name.to_owned(), expected: expected.to_vec(), got: got.to_vec() })
+        }
+    }
+}
+
+/// All tensors of a model.
 pub struct Checkpoint {
     dir: PathBuf,
     shards: Vec<bytes::Bytes>,
+    /// By the names in the files.
     entries: HashMap<String, Entry>,
+    /// Of a GGUF file: what its tensors are called in the original.
+    names: Option<Names>,
+    /// Of a quantised checkpoint in Hub layout: how its numbers are packed.
+    packing: Option<Packing>,
 }
 
 impl Checkpoint {
-    /// Maps the folder's shards: those that `model.safetensors.index.json` names, else
-    /// `model.safetensors`, else the only `.safetensors` file there.
+    /// Maps the files of a model and checks their headers.
     ///
     /// # Errors
     /// [`WeightsError`] names the file and what is wrong with it.
     pub fn open(dir: &Path) -> Result<Self, WeightsError> {
-        let mut checkpoint = Self { dir: dir.to_owned(), shards: Vec::new(), entries: HashMap::new() };
-        for path in shard_paths(dir)? {
+        let mut checkpoint = Self {
+            dir: dir.to_owned(),
+            shards: Vec::new(),
+            entries: HashMap::new(),
+            names: None,
+            packing: None,
+        };
+        if let Some(files) = folder::find(dir)? {
+            checkpoint.add_gguf(&files)?;
+            return Ok(checkpoint);
+        }
+        checkpoint.packing = Packing::open(dir)?;
+        for path in safetensors::shard_paths(dir)? {
             checkpoint.add_shard(&path)?;
         }
         Ok(checkpoint)
@@ -166,41 +261,50 @@ impl Checkpoint {
             None => bytes::Bytes::from_owner(map_file(path)?),
         };
         let damaged = |why: String| WeightsError::Damaged { path: path.to_owned(), why };
-        let header_bytes = match map.get(..8) {
-            None => return Err(damaged(format!("it has only {} bytes", map.len()))),
-            Some(length) => u64::from_le_bytes(length.try_into().expect("the slice has 8 bytes")),
-        };
-        let header_end = usize::try_from(header_bytes).ok().and_then(|n| n.checked_add(8));
-        let header_end = header_end
-            .filter(|end| *end <= HEADER_LIMIT_BYTES && *end <= map.len())
-            .ok_or_else(|| damaged(format!("its header claims {header_bytes} bytes of {}", map.len())))?;
-        check_header(&map[8..header_end]).map_err(damaged)?;
-        let (_, metadata) = SafeTensors::read_metadata(&map).map_err(|e| damaged(e.to_string()))?;
-
-        let shard = self.shards.len();
-        let data_len = map.len() - header_end;
-        for (name, info) in metadata.tensors() {
-            let (start, end) = info.data_offsets;
-            if end > data_len {
-                return Err(damaged(format!("the data of {name} lies outside the file")));
-            }
-            let entry = Entry {
-                shard,
-                dtype: info.dtype,
-                shape: info.shape.clone(),
-                start: header_end + start,
-                end: header_end + end,
-            };
-            if self.entries.insert(name.clone(), entry).is_some() {
-                return Err(damaged(format!("it repeats the tensor {name} of another file")));
-            }
+        for (name, place) in safetensors::read_header(&map).map_err(damaged)? {
+            self.add(name, place).map_err(damaged)?;
         }
         self.shards.push(map);
         Ok(())
     }
 
+    fn add_gguf(&mut self, files: &folder::Files) -> Result<(), WeightsError> {
+        let shards = files.open()?;
+        self.names = Some(Names::new(&shards[0]));
+        for shard in shards {
+            let damaged = |why: String| WeightsError::Damaged { path: shard.path.clone(), why };
+            for tensor in shard.tensors {
+                let place = Place {
+                    type_name: tensor.kind.name.into(),
+                    format: tensor.kind.format,
+                    shape: tensor.shape,
+                    range: tensor.data,
+                };
+                self.add(tensor.name, place).map_err(damaged)?;
+            }
+            self.shards.push(shard.map);
+        }
+        Ok(())
+    }
+
+    /// Adds a tensor of the shard that is added next.
+    fn add(&mut self, name: String, place: Place) -> Result<(), String> {
+        let repeated = format!("it repeats the tensor {name} of another file");
+        match self.entries.insert(name, Entry { shard: self.shards.len(), place }) {
+            Some(_) => Err(repeated),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether there is a tensor of this name, which is that of the original checkpoint in every format.
     pub fn contains(&self, name: &str) -> bool {
-        self.entries.contains_key(name)
+        match &self.names {
+            Some(names) => names.source(name).is_some_and(|source| self.entries.contains_key(&source.tensor)),
+            None => {
+                self.entries.contains_key(name)
+                    || packed::parts(name).is_some_and(|parts| self.entries.contains_key(&parts.qweight))
+            }
+        }
     }
 
     /// Tells checkpoints apart: by names, types and shapes of all tensors and some numbers of most of them. Two
@@ -213,9 +317,10 @@ impl Checkpoint {
         let mut hash = Sha256::new();
         let every = entries.len().div_ceil(SAMPLES).max(1);
         for (i, (name, entry)) in entries.into_iter().enumerate() {
-            hash.update(format!("{name} {:?} {:?}\n", entry.dtype, entry.shape));
+            let Entry { shard, place } = entry;
+            hash.update(format!("{name} {} {:?}\n", place.type_name, place.shape));
             if i % every == 0 {
-                let data = &self.shards[entry.shard][entry.start..entry.end];
+                let data = &self.shards[*shard][place.range.clone()];
                 let middle = data.len() / 2;
                 hash.update(&data[middle..data.len().min(middle + SAMPLE_BYTES)]);
             }
@@ -225,32 +330,107 @@ impl Checkpoint {
 
     /// Bytes of all tensors together.
     pub fn total_bytes(&self) -> u64 {
-        self.entries.values().map(|e| (e.end - e.start) as u64).sum()
+        self.entries.values().map(|entry| entry.place.range.len() as u64).sum()
+    }
+
+    /// All tensors as they are in the files, by name.
+    pub fn tensors(&self) -> Vec<TensorFacts<'_>> {
+        let entries = self.entries.iter();
+        let mut tensors: Vec<TensorFacts> = entries
+            .map(|(name, Entry { place, .. })| TensorFacts {
+                name,
+                type_name: &place.type_name,
+                shape: &place.shape,
+                bytes: place.range.len() as u64,
+            })
+            .collect();
+        tensors.sort_unstable_by_key(|tensor| tensor.name);
+        tensors
+    }
+
+    /// Whether value head `h` belongs to key head `h mod n` of `n`, and not to `h / r` of groups of `r` as in the
+    /// original: GGUF files have them in that order.
+    pub fn has_tiled_value_heads(&self) -> bool {
+        self.names.as_ref().is_some_and(Names::has_tiled_value_heads)
     }
 
     /// The tensor `name`, which must have the shape `expected`.
     ///
     /// # Errors
-    /// `Missing`, `Shape` or `Dtype`.
+    /// `Missing`, `Shape`, `Dtype` or, of numbers whose scales are in other tensors, what is wrong with those.
     pub fn weight(&self, name: &str, expected: &[usize]) -> Result<Weight, WeightsError> {
-        let Some(entry) = self.entries.get(name) else {
+        match (&self.names, &self.packing) {
+            (Some(names), _) => self.gguf_weight(names, name, expected),
+            (None, Some(packing)) => match packing.unpack(self, name, expected)? {
+                Some(weight) => Ok(weight),
+                None => self.stored(name, expected),
+            },
+            (None, None) => self.stored(name, expected),
+        }
+    }
+
+    /// A tensor as it is stored.
+    fn stored(&self, name: &str, expected: &[usize]) -> Result<Weight, WeightsError> {
+        let (place, data) = self.bytes(name)?;
+        check_shape(name, expected, &place.shape)?;
+        Ok(Weight { format: place.plain_format(name)?, shape: expected.to_vec(), data })
+    }
+
+    /// Where a tensor is, and its bytes, by its name in the file.
+    fn bytes(&self, name: &str) -> Result<(&Place, bytes::Bytes), WeightsError> {
+        let Some(Entry { shard, place }) = self.entries.get(name) else {
             return Err(WeightsError::Missing { name: name.to_owned(), dir: self.dir.clone() });
         };
-        if entry.shape != expected {
-            return Err(WeightsError::Shape {
-                name: name.to_owned(),
-                expected: expected.to_vec(),
-                got: entry.shape.clone(),
-            });
-        }
-        let format = match entry.dtype {
-            Dtype::BF16 => WeightFormat::Bf16,
-            Dtype::F16 => WeightFormat::F16,
-            Dtype::F32 => WeightFormat::F32,
-            other => return Err(WeightsError::Dtype { name: name.to_owned(), dtype: format!("{other:?}") }),
+        Ok((place, self.shards[*shard].slice(place.range.clone())))
+    }
+
+    /// A tensor of a GGUF file, with what its converter did to it undone.
+    fn gguf_weight(&self, names: &Names, name: &str, expected: &[usize]) -> Result<Weight, WeightsError> {
+        let Some(Source { tensor, expert, change }) = names.source(name) else {
+            return Err(WeightsError::Missing { name: name.to_owned(), dir: self.dir.clone() });
         };
-        let data = self.shards[entry.shard].slice(entry.start..entry.end);
-        Ok(Weight { format, shape: entry.shape.clone(), data })
+        if change == Change::SplitFrames {
+            return self.joined_frames(&tensor, expected);
+        }
+        let (place, mut data) = self.bytes(&tensor)?;
+        let mut shape = place.shape.as_slice();
+        if let Some(expert) = expert {
+            let (n, rest) = (shape[0], &shape[1..]);
+            if rest.is_empty() || expert >= n {
+                return Err(WeightsError::Missing {
+                    name: format!("{tensor}[{expert}]"),
+                    dir: self.dir.clone(),
+                });
+            }
+            let bytes = data.len() / n;
+            data = data.slice(expert * bytes..(expert + 1) * bytes);
+            shape = rest;
+        }
+        check_shape(&tensor, expected, shape)?;
+        let weight = Weight { format: place.plain_format(&tensor)?, shape: expected.to_vec(), data };
+        let undo: fn(f32) -> f32 = match change {
+            Change::None | Change::SplitFrames => return Ok(weight),
+            Change::PlusOne => |w| w - 1.0,
+            Change::MinusExp => |a| f64::from(-a).ln() as f32,
+        };
+        Ok(Weight::from_f32(weight.to_f32().into_iter().map(undo), weight.shape))
+    }
+
+    /// The kernel of the patches `[out, colours, frames, rows, columns]`, which GGUF has in a tensor per frame.
+    fn joined_frames(&self, tensor: &str, expected: &[usize]) -> Result<Weight, WeightsError> {
+        let [out, colours, frames, rows, columns] = expected else {
+            return Err(WeightsError::Missing { name: tensor.to_owned(), dir: self.dir.clone() });
+        };
+        let plane = rows * columns;
+        let mut values = vec![0.0; expected.iter().product()];
+        for frame in 0..*frames {
+            let name = if frame == 0 { tensor.to_owned() } else { format!("{tensor}.{frame}") };
+            let part = self.stored(&name, &[*out, *colours, *rows, *columns])?.to_f32();
+            for (i, plane_values) in part.chunks_exact(plane).enumerate() {
+                values[(i * frames + frame) * plane..][..plane].copy_from_slice(plane_values);
+            }
+        }
+        Ok(Weight::from_f32(values, expected.to_vec()))
     }
 
     /// A small tensor as f32 values, each of which must be a finite number.
@@ -266,7 +446,7 @@ impl Checkpoint {
     }
 }
 
-fn map_file(path: &Path) -> Result<Mmap, WeightsError> {
+pub(super) fn map_file(path: &Path) -> Result<Mmap, WeightsError> {
     let map_error = |source| WeightsError::Map { path: path.to_owned(), source };
     // Before it is opened: opening a pipe would wait for somebody to write into it.
     if !path.metadata().map_err(map_error)?.is_file() {
@@ -277,78 +457,6 @@ fn map_file(path: &Path) -> Result<Mmap, WeightsError> {
     // SAFETY: the map is read-only. Another process that truncates the file while it is mapped would stop this
     // one; every engine that maps weights accepts that, since the alternative is a copy.
     unsafe { Mmap::map(&file) }.map_err(map_error)
-}
-
-/// Refuses what the safetensors parser lets pass: a tensor named twice, and very many tensors.
-fn check_header(header: &[u8]) -> Result<(), String> {
-    struct Names(usize);
-    impl<'de> serde::de::Visitor<'de> for Names {
-        type Value = ();
-        fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-            f.write_str("an object of tensors")
-        }
-        fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-            let mut seen = std::collections::HashSet::new();
-            while let Some(name) = map.next_key::<String>()? {
-                map.next_value::<serde::de::IgnoredAny>()?;
-                if seen.len() >= self.0 {
-                    return Err(serde::de::Error::custom(format!("more than {} tensors", self.0)));
-                }
-                if let Some(twice) = seen.replace(name) {
-                    return Err(serde::de::Error::custom(format!("the tensor {twice} appears twice")));
-                }
-            }
-            Ok(())
-        }
-    }
-    let mut json = serde_json::Deserializer::from_slice(header);
-    serde::Deserializer::deserialize_map(&mut json, Names(MAX_TENSORS)).map_err(|e| e.to_string())
-}
-
-fn shard_paths(dir: &Path) -> Result<Vec<PathBuf>, WeightsError> {
-    let index = dir.join("model.safetensors.index.json");
-    if let Some(json) = read_json(&index, INDEX_LIMIT_BYTES)? {
-        return indexed_shards(dir, &index, &json);
-    }
-    let single = dir.join("model.safetensors");
-    if single.exists() || built_in::is_built_in(&single) {
-        return Ok(vec![single]);
-    }
-    // Released repositories with one shard name it model.safetensors-00001-of-00001.safetensors.
-    let entries = dir.read_dir().map_err(|source| WeightsError::Map { path: dir.to_owned(), source })?;
-    let mut found: Vec<PathBuf> = entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|e| e == "safetensors"))
-        .collect();
-    match found.len() {
-        1 => Ok(vec![found.remove(0)]),
-        _ => Err(WeightsError::NoWeights(dir.to_owned())),
-    }
-}
-
-/// The distinct files of an index. Their names come from outside: only plain names in the same folder count.
-fn indexed_shards(dir: &Path, index: &Path, json: &Value) -> Result<Vec<PathBuf>, WeightsError> {
-    let damaged = |why: String| WeightsError::Damaged { path: index.to_owned(), why };
-    let map = json
-        .get("weight_map")
-        .and_then(Value::as_object)
-        .ok_or_else(|| damaged("it has no weight_map".into()))?;
-    let mut names: Vec<&str> = Vec::new();
-    for shard in map.values() {
-        let name = shard.as_str().ok_or_else(|| damaged(format!("{shard} is not a file name")))?;
-        if name.contains(['/', '\\', '\0']) || name.starts_with('.') || !name.ends_with(".safetensors") {
-            return Err(damaged(format!("{name:?} is not the name of a safetensors file in this folder")));
-        }
-        names.push(name);
-    }
-    names.sort_unstable();
-    names.dedup();
-    let missing = names.iter().find(|name| !dir.join(name).exists());
-    match missing {
-        Some(name) => Err(WeightsError::MissingShard { shard: (*name).to_owned(), index: index.to_owned() }),
-        None => Ok(names.into_iter().map(|name| dir.join(name)).collect()),
-    }
 }
 
 #[cfg(test)]

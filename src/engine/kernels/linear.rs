@@ -1,7 +1,8 @@
-//! `y = x W^T` with W in its storage format: `x [t, columns]` f32, `W [rows, columns]` bf16, f16 or f32.
+//! `y = x W^T` with W in its storage format: `x [t, columns]` f32, `W [rows, columns]` in numbers or blocks.
 //!
 //! Every row of the result is a dot product accumulated in f32. Few tokens (decode) read each weight once
-//! and are bound by memory; many (prefill) widen a tile of W that stays in the cache and multiply by it.
+//! and are bound by memory; rows in blocks are widened first, once for all of them. Many (prefill) widen a tile
+//! of W that stays in the cache and multiply by it.
 
 pub mod dots;
 pub mod gpu;
@@ -16,6 +17,8 @@ use rayon::prelude::*;
 
 #[cfg(test)]
 pub use scalar::linear as linear_scalar;
+#[cfg(test)]
+pub use widen::widen;
 
 use self::dots::{Dots, MAX_TOKENS};
 use super::super::weights::WeightFormat;
@@ -38,7 +41,7 @@ const TILE_BYTES: usize = 512 << 10;
 pub fn linear(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, columns: usize) -> Vec<f32> {
     let t = x.len() / columns;
     assert_eq!(x.len(), t * columns, "x is [t, columns]");
-    assert!(weight.len() >= rows * columns * format.bytes(), "the weight holds rows * columns numbers");
+    assert!(weight.len() >= rows * format.row_bytes(columns), "the weight holds rows * columns numbers");
     let mut y = vec![0.0; t * rows];
     if t <= MAX_DOT_TOKENS {
         dot_products(x, weight, format, rows, columns, &mut y);
@@ -49,16 +52,21 @@ pub fn linear(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, colum
 }
 
 fn dot_products(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, columns: usize, y: &mut [f32]) {
-    let row_bytes = columns * format.bytes();
+    let row_bytes = format.row_bytes(columns);
     let groups = groups(x.len() / columns);
-    let dots = Dots::new(format);
+    let dots = Dots::new(if format.is_plain() { format } else { WeightFormat::F32 });
     let x = dots.arrange(x, columns);
     let out = Scattered(y.as_mut_ptr());
     let task = |task: usize| {
         let end = rows.min((task + 1) * TASK_ROWS);
+        let mut wide = vec![0.0; if format.is_plain() { 0 } else { ROWS * columns }];
         for start in (task * TASK_ROWS..end).step_by(ROWS) {
             let n_rows = ROWS.min(end - start);
-            let w = &weight[start * row_bytes..(start + n_rows) * row_bytes];
+            let mut w = &weight[start * row_bytes..(start + n_rows) * row_bytes];
+            if !format.is_plain() {
+                widen_rows(w, format, columns, &mut wide);
+                w = widen::bytes(&wide);
+            }
             for (first, n) in groups.iter().copied() {
                 let mut sums = [0.0; ROWS * MAX_TOKENS];
                 let sums = &mut sums[..n_rows * n];
@@ -91,14 +99,14 @@ fn groups(t: usize) -> Vec<(usize, usize)> {
 
 fn tiles(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, columns: usize, y: &mut [f32]) {
     let t = x.len() / columns;
-    let row_bytes = columns * format.bytes();
+    let row_bytes = format.row_bytes(columns);
     let tile_rows = (TILE_BYTES / (columns * size_of::<f32>())).next_multiple_of(16).min(rows);
     let out = Scattered(y.as_mut_ptr());
     (0..rows.div_ceil(tile_rows)).into_par_iter().for_each_init(Vec::new, |tile: &mut Vec<f32>, index| {
         let start = index * tile_rows;
         let n = tile_rows.min(rows - start);
         tile.resize(n * columns, 0.0);
-        widen::widen(format, &weight[start * row_bytes..(start + n) * row_bytes], tile);
+        widen_rows(&weight[start * row_bytes..(start + n) * row_bytes], format, columns, tile);
         // SAFETY: the product writes `[t, n]` at column `start` of the `[t, rows]` output with row stride
         // `rows`; tiles are disjoint in columns. Both inputs have the lengths their strides say.
         unsafe {
@@ -125,6 +133,14 @@ fn tiles(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, columns: u
             );
         }
     });
+}
+
+/// Row by row, because a row's last block may not be full.
+fn widen_rows(bytes: &[u8], format: WeightFormat, columns: usize, out: &mut [f32]) {
+    let rows = bytes.chunks_exact(format.row_bytes(columns));
+    for (row, out) in rows.zip(out.chunks_exact_mut(columns)) {
+        widen::widen(format, row, out);
+    }
 }
 
 /// The output, written by several threads at disjoint places.
@@ -161,9 +177,9 @@ pub(super) fn flex_widen_rows(
     rows: usize,
     columns: usize,
 ) -> FlexTensor {
-    let row_bytes = columns * format.bytes();
+    let row_bytes = format.row_bytes(columns);
     let mut values = vec![0.0; rows * columns];
-    widen::widen(format, &weight.bytes()[start * row_bytes..(start + rows) * row_bytes], &mut values);
+    widen_rows(&weight.bytes()[start * row_bytes..(start + rows) * row_bytes], format, columns, &mut values);
     float_tensor(values, [rows, columns])
 }
 

@@ -14,10 +14,53 @@ fn stored(values: &[f32], format: WeightFormat) -> Vec<u8> {
         WeightFormat::Bf16 => values.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect(),
         WeightFormat::F16 => values.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect(),
         WeightFormat::F32 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        _ => unreachable!("blocks are made of random bytes"),
     }
 }
 
-const FORMATS: [WeightFormat; 3] = [WeightFormat::Bf16, WeightFormat::F16, WeightFormat::F32];
+/// The formats whose numbers stand for themselves.
+const PLAIN: [WeightFormat; 3] = [WeightFormat::Bf16, WeightFormat::F16, WeightFormat::F32];
+
+/// Formats in blocks, where in a block its f16 scales are, and what makes its numbers at most about one.
+const BLOCKS: [(WeightFormat, &[usize], f32); 10] = [
+    (WeightFormat::Q4_0, &[0], 0.12),
+    (WeightFormat::Q4_1, &[0, 2], 0.06),
+    (WeightFormat::Q5_0, &[0], 0.06),
+    (WeightFormat::Q5_1, &[0, 2], 0.03),
+    (WeightFormat::Q8_0, &[0], 0.0078),
+    (WeightFormat::Q4K, &[0, 2], 0.0009),
+    (WeightFormat::Q5K, &[0, 2], 0.0005),
+    (WeightFormat::Q6K, &[208], 0.00024),
+    (WeightFormat::Fp8, &[], 0.002),
+    (WeightFormat::Int4, &[0], 0.06),
+];
+
+fn formats() -> impl Iterator<Item = WeightFormat> {
+    PLAIN.into_iter().chain(BLOCKS.map(|(format, _, _)| format))
+}
+
+/// A matrix of no pattern, as it is stored.
+fn random(seed: u32, rows: usize, columns: usize, format: WeightFormat) -> Vec<u8> {
+    let Some((_, scales, scale)) = BLOCKS.into_iter().find(|(block, _, _)| *block == format) else {
+        return stored(&noise(seed, rows * columns), format);
+    };
+    let n = rows * format.row_bytes(columns);
+    // FP8 has no infinities, and `packed.rs` refuses what isn't a number.
+    let byte = |x: f32| (x.to_bits() >> 4) as u8 & if format == WeightFormat::Fp8 { 0xbf } else { 0xff };
+    let mut bytes: Vec<u8> = noise(seed, n).into_iter().map(byte).collect();
+    let block_bytes = format.row_bytes(1);
+    for (block, factor) in bytes.chunks_exact_mut(block_bytes).zip(noise(seed + 1, n / block_bytes)) {
+        for at in scales {
+            block[*at..at + 2].copy_from_slice(&f16::from_f32(scale * factor).to_le_bytes());
+        }
+        match format {
+            WeightFormat::Fp8 => block[..4].copy_from_slice(&(scale * factor).to_le_bytes()),
+            WeightFormat::Int4 => block[2] %= 17,
+            _ => {}
+        }
+    }
+    bytes
+}
 
 /// Tiny, odd, not a multiple of any block, and the widths of real layers.
 const SHAPES: [(usize, usize, usize); 8] = [
@@ -39,11 +82,11 @@ fn tolerance(columns: usize) -> f32 {
 
 #[test]
 fn linear_on_the_cpu_equals_its_definition() {
-    for format in FORMATS {
-        for (t, rows, columns) in SHAPES {
+    for format in formats() {
+        for (t, rows, columns) in SHAPES.into_iter().chain([(40, 30, 300)]) {
             let x = noise(1, t * columns);
             // One byte in front makes the weights unaligned, as they may be in a file.
-            let bytes = [vec![0], stored(&noise(2, rows * columns), format)].concat();
+            let bytes = [vec![0], random(2, rows, columns, format)].concat();
             let expected = linear::linear_scalar(&x, &bytes[1..], format, rows, columns);
             let got = linear::linear(&x, &bytes[1..], format, rows, columns);
             assert_close(&got, &expected, tolerance(columns), &format!("{format:?} {t}x{columns}x{rows}"));
@@ -56,8 +99,25 @@ const DOT_SHAPES: [(usize, usize); 9] =
     [(1, 1), (3, 15), (16, 16), (5, 31), (33, 33), (17, 64), (31, 65), (7, 200), (30, 1024)];
 
 #[test]
+fn widening_gives_the_bits_of_its_definition() {
+    for format in formats() {
+        for columns in [1, 31, 32, 100, 256, 300, 1024] {
+            let row = random(2, 1, columns, format);
+            let (mut got, mut expected) = (vec![0.0; columns], vec![0.0; columns]);
+            linear::widen(format, &row, &mut got);
+            format.widen(&row, &mut expected);
+            assert_eq!(got, expected, "{format:?} {columns}");
+            assert!(
+                expected.iter().any(|x| *x != 0.0) && expected.iter().all(|x| x.abs() < 4.0),
+                "{format:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn every_instruction_set_gives_the_same_dot_products() {
-    for format in FORMATS {
+    for format in PLAIN {
         for (rows, columns) in DOT_SHAPES {
             let weight = stored(&noise(4, rows * columns), format);
             for t in 1..=4 {
@@ -83,7 +143,7 @@ fn every_instruction_set_gives_the_same_dot_products() {
 
 #[test]
 fn a_token_gets_the_same_bits_alone_and_in_company() {
-    for format in FORMATS {
+    for format in PLAIN {
         for (rows, columns) in DOT_SHAPES {
             let weight = stored(&noise(4, rows * columns), format);
             let x = noise(10, 4 * columns);
@@ -107,16 +167,26 @@ fn a_token_gets_the_same_bits_alone_and_in_company() {
             }
         }
     }
+    for format in formats() {
+        let (t, rows, columns) = (7, 70, 300);
+        let weight = random(2, rows, columns, format);
+        let x = noise(1, t * columns);
+        let alone: Vec<f32> =
+            x.chunks_exact(columns).flat_map(|x| linear::linear(x, &weight, format, rows, columns)).collect();
+        assert_eq!(linear::linear(&x, &weight, format, rows, columns), alone, "{format:?}");
+    }
 }
 
 #[test]
 fn linear_on_the_gpu_equals_its_definition() {
     let device =
         open_device(DeviceChoice::Gpu(None)).expect("a Vulkan driver; .ci/run installs a software one");
-    for format in FORMATS {
-        for (t, rows, columns) in SHAPES {
+    for format in formats() {
+        // Blocks become f32 before they reach the GPU, so a few shapes tell all there is to know.
+        let shapes = if format.is_plain() { &SHAPES[..] } else { &[(1, 3, 5), (5, 17, 300)] };
+        for (t, rows, columns) in shapes.iter().copied() {
             let x = noise(1, t * columns);
-            let bytes = stored(&noise(2, rows * columns), format);
+            let bytes = random(2, rows, columns, format);
             let expected = linear::linear_scalar(&x, &bytes, format, rows, columns);
             let weight = Weight { format, shape: vec![rows, columns], data: bytes.into() };
             let linear = Linear::new(weight, &device);
@@ -131,13 +201,17 @@ fn linear_on_the_gpu_equals_its_definition() {
 fn a_weight_cut_into_blocks_gives_the_same_product() {
     for choice in [DeviceChoice::Cpu, DeviceChoice::Gpu(None)] {
         let device = open_device(choice).expect("a Vulkan driver; .ci/run installs a software one");
-        for (format, t, rows, columns) in [(WeightFormat::Bf16, 1, 21, 33), (WeightFormat::F32, 6, 50, 16)] {
+        for (format, t, rows, columns) in
+            [(WeightFormat::Bf16, 1, 21, 33), (WeightFormat::F32, 6, 50, 16), (WeightFormat::Q6K, 3, 9, 256)]
+        {
             let x = noise(1, t * columns);
-            let bytes = stored(&noise(2, rows * columns), format);
+            let bytes = random(2, rows, columns, format);
             let expected = linear::linear_scalar(&x, &bytes, format, rows, columns);
-            let weight = Weight { format, shape: vec![rows, columns], data: bytes.into() };
+            // Blocks begin anywhere in a file, and each of these has an odd number of words.
+            let data = bytes::Bytes::from([vec![0, 0], bytes].concat()).slice(2..);
+            let weight = Weight { format, shape: vec![rows, columns], data };
             // Room for four rows, or for less than one: then a block holds two all the same.
-            for max_buffer_bytes in [4 * columns * format.bytes(), 1] {
+            for max_buffer_bytes in [4 * columns * 4, 1] {
                 let device = OpenDevice { max_buffer_bytes, ..device.clone() };
                 let linear = Linear::new(weight.clone(), &device);
                 let x = Tensor::<1>::from_floats(x.as_slice(), &device.tensors).reshape([t, columns]);

@@ -30,6 +30,9 @@ pub struct DeltaNet {
     norm: RmsNorm,
     out_proj: Linear,
     dims: Dims,
+    /// How often queries and keys are repeated as a whole, so that each value head stands beside its own: value head
+    /// `h` of a file with tiled heads reads key head `h mod key_heads`.
+    tiles: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -57,7 +60,12 @@ impl DeltaNet {
         let a_log = loader.values("A_log", &[heads])?;
         let decay_rate: Vec<f32> = a_log.iter().map(|a| -a.exp()).collect();
         let dt_bias = loader.values("dt_bias", &[heads])?;
+        let tiles = match loader.has_tiled_value_heads() {
+            true => dims.value_heads / dims.key_heads,
+            false => 1,
+        };
         Ok(Self {
+            tiles,
             in_proj: InProj::load(hidden, dims, loader)?,
             input: InputWeights {
                 conv1d: loader.vector(&conv).reshape([taps, conv_dim]),
@@ -82,7 +90,11 @@ impl DeltaNet {
         let window = Tensor::cat(vec![state.conv.clone(), qkv], 0);
         // A view would keep the whole window alive between the calls.
         state.conv = window.clone().narrow(0, t, before).mul_scalar(1.0);
-        let input = rule_input(&window, b, a, &self.input);
+        let mut input = rule_input(&window, b, a, &self.input);
+        if self.tiles > 1 {
+            input.q = Tensor::cat(vec![input.q; self.tiles], 1);
+            input.k = Tensor::cat(vec![input.k; self.tiles], 1);
+        }
         let recurrent = state.take_recurrent();
         if is_draft {
             state.draft = Some(Draft { before: recurrent.clone(), window, input: input.clone() });

@@ -29,21 +29,30 @@ struct Block {
 }
 
 impl Linear {
-    /// On the CPU the words are the file's own pages; for a GPU they are uploaded.
+    /// On the CPU the words are the file's own pages; for a GPU they are uploaded. Its kernels read plain numbers:
+    /// of a format in blocks it gets f32, the only one of them that holds every value exactly.
     pub fn new(weight: Weight, device: &OpenDevice) -> Self {
         let [rows, columns] = [weight.shape[0], weight.shape[1]];
-        let row_bytes = columns * weight.format.bytes();
+        let format = match device.is_gpu && !weight.format.is_plain() {
+            true => WeightFormat::F32,
+            false => weight.format,
+        };
+        let row_bytes = format.row_bytes(columns);
         // Blocks of an even number of rows start at a whole word whatever the row's length.
         let block_rows = (device.max_buffer_bytes / row_bytes / 2 * 2).clamp(2, rows.max(2));
         let blocks = (0..rows)
             .step_by(block_rows)
             .map(|start| {
                 let end = rows.min(start + block_rows);
-                let data = weight.data.slice(start * row_bytes..end * row_bytes);
+                let mut part = weight.rows(start..end);
+                if format != part.format {
+                    part = Weight::from_f32(part.to_f32(), part.shape);
+                }
+                let data = part.data;
                 Block { words: words(data, device), rows: end - start }
             })
             .collect();
-        Self { blocks, columns, format: weight.format, is_gpu: device.is_gpu }
+        Self { blocks, columns, format, is_gpu: device.is_gpu }
     }
 
     /// `x [t, columns]` to `[t, rows]`.

@@ -105,7 +105,7 @@ impl Dots {
 
     fn rows<const T: usize>(&self, w: &[u8], x: &[f32], columns: usize, sums: &mut [f32]) {
         let (sums, rest) = sums.as_chunks_mut::<T>();
-        let row_bytes = columns * self.format.bytes();
+        let row_bytes = self.format.row_bytes(columns);
         assert!(
             rest.is_empty() && x.len() == T * columns,
             "whole vectors, and a sum for each row and vector"
@@ -128,7 +128,7 @@ impl Dots {
             }
         }
         if n < columns {
-            let done = n * self.format.bytes();
+            let done = self.format.row_bytes(n);
             for (w, sums) in w.chunks_exact(row_bytes).zip(sums) {
                 for (sum, x) in sums.iter_mut().zip(x) {
                     *sum += portable(self.format, &w[done..], &x[n..]);
@@ -143,6 +143,7 @@ fn portable(format: WeightFormat, w: &[u8], x: &[f32]) -> f32 {
         WeightFormat::Bf16 => lanes::<2>(w, x, |b| bf16::from_le_bytes(b).to_f32()),
         WeightFormat::F16 => lanes::<2>(w, x, |b| f16::from_le_bytes(b).to_f32()),
         WeightFormat::F32 => lanes::<4>(w, x, f32::from_le_bytes),
+        _ => unreachable!("rows in blocks are widened before"),
     }
 }
 

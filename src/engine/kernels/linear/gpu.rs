@@ -1,5 +1,5 @@
 //! The GPU forms: a product for few tokens that widens as it goes, and plain widening for many, where a
-//! blocked multiplication of f32 tiles is faster.
+//! blocked multiplication of f32 tiles is faster. For plain formats only; `model/linear.rs` widens others.
 
 use burn::tensor::{DType, Shape};
 use burn_cubecl::kernel::into_contiguous;

@@ -1,15 +1,36 @@
-//! Widening of stored numbers to f32, for AVX-512 and everything else.
+//! Widening of stored numbers to f32, by the best instructions that the CPU has.
 
 use super::super::super::weights::WeightFormat;
 
-/// Widens stored numbers to f32.
+/// Widens a row of stored numbers to f32.
 pub fn widen(format: WeightFormat, bytes: &[u8], out: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx512f") {
-        x86::widen_avx512(format, bytes, out);
-        return;
+    match format.is_plain() {
+        true if is_x86_feature_detected!("avx512f") => return x86::widen_avx512(format, bytes, out),
+        false if has_avx512_integers() => {
+            // SAFETY: the features were detected.
+            return unsafe { x86::widen_blocks_avx512(format, bytes, out) };
+        }
+        false if is_x86_feature_detected!("avx2") => {
+            // SAFETY: the feature was detected.
+            return unsafe { x86::widen_blocks_avx2(format, bytes, out) };
+        }
+        _ => {}
     }
     format.widen(bytes, out);
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx512_integers() -> bool {
+    is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512dq")
+}
+
+/// Widened numbers as a row of stored ones.
+pub fn bytes(values: &[f32]) -> &[u8] {
+    // SAFETY: every byte of an f32 is a byte, and the slice has its length and lifetime.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -17,6 +38,7 @@ mod x86 {
     use std::arch::x86_64::*;
 
     use super::WeightFormat;
+    use crate::engine::weights::blocks;
 
     const BF16: u8 = WeightFormat::Bf16 as u8;
     const F16: u8 = WeightFormat::F16 as u8;
@@ -46,23 +68,40 @@ mod x86 {
 
     /// Needs AVX-512F.
     pub fn widen_avx512(format: WeightFormat, bytes: &[u8], out: &mut [f32]) {
-        assert!(bytes.len() >= out.len() * format.bytes(), "one stored number per output");
+        assert!(bytes.len() >= format.row_bytes(out.len()), "one stored number per output");
         let n = out.len() / 16 * 16;
         // SAFETY: the caller detected AVX-512F; `n` numbers lie inside both slices.
         unsafe {
             match format {
-                WeightFormat::Bf16 => widen_blocks::<BF16>(bytes.as_ptr(), out.as_mut_ptr(), n),
-                WeightFormat::F16 => widen_blocks::<F16>(bytes.as_ptr(), out.as_mut_ptr(), n),
-                WeightFormat::F32 => widen_blocks::<F32>(bytes.as_ptr(), out.as_mut_ptr(), n),
+                WeightFormat::Bf16 => widen_plain::<BF16>(bytes.as_ptr(), out.as_mut_ptr(), n),
+                WeightFormat::F16 => widen_plain::<F16>(bytes.as_ptr(), out.as_mut_ptr(), n),
+                WeightFormat::F32 => widen_plain::<F32>(bytes.as_ptr(), out.as_mut_ptr(), n),
+                _ => unreachable!("blocks have a function of their own"),
             }
         }
-        format.widen(&bytes[n * format.bytes()..], &mut out[n..]);
+        format.widen(&bytes[format.row_bytes(n)..], &mut out[n..]);
+    }
+
+    /// The definition, compiled for wider vectors. Without fused operations, so that the numbers are the same.
+    ///
+    /// # Safety
+    /// The features are there.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+    pub unsafe fn widen_blocks_avx512(format: WeightFormat, bytes: &[u8], out: &mut [f32]) {
+        blocks::widen(format, bytes, out);
+    }
+
+    /// # Safety
+    /// AVX2 is there.
+    #[target_feature(enable = "avx2")]
+    pub unsafe fn widen_blocks_avx2(format: WeightFormat, bytes: &[u8], out: &mut [f32]) {
+        blocks::widen(format, bytes, out);
     }
 
     /// # Safety
     /// AVX-512F is there, `n` is a multiple of 16, and both pointers lead to `n` numbers.
     #[target_feature(enable = "avx512f")]
-    unsafe fn widen_blocks<const FORMAT: u8>(bytes: *const u8, out: *mut f32, n: usize) {
+    unsafe fn widen_plain<const FORMAT: u8>(bytes: *const u8, out: *mut f32, n: usize) {
         let size = number_bytes(FORMAT);
         for i in (0..n).step_by(16) {
             // SAFETY: `i + 16 <= n`.

@@ -1,5 +1,7 @@
 //! The tower, and pictures among text, against the reference implementation's numbers.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use super::super::clip;
@@ -25,12 +27,15 @@ struct Case {
 
 impl Case {
     fn open(name: &'static str, device: OpenDevice) -> Self {
-        let dir = golden::path(name, "model");
-        let config = ModelConfig::open(&dir).unwrap();
-        let checkpoint = Checkpoint::open(&dir).unwrap();
-        let tokenizer = Tokenizer::open(&dir).unwrap();
-        let eyes = Eyes::open(&dir, &config, &checkpoint, &tokenizer, &device).unwrap().unwrap();
-        let model = Model::load(config, &checkpoint, &dir, device).unwrap();
+        Self::open_in(&golden::path(name, "model"), name, device)
+    }
+
+    fn open_in(dir: &Path, name: &'static str, device: OpenDevice) -> Self {
+        let config = ModelConfig::open(dir).unwrap();
+        let checkpoint = Checkpoint::open(dir).unwrap();
+        let tokenizer = Tokenizer::open(dir).unwrap();
+        let eyes = Eyes::open(dir, &config, &checkpoint, &tokenizer, &device).unwrap().unwrap();
+        let model = Model::load(config, &checkpoint, dir, device).unwrap();
         Self { name, model, eyes, tokenizer, meta: golden::json(name, "golden/meta.json") }
     }
 
@@ -174,6 +179,14 @@ fn pictures_give_the_reference_features_positions_and_logits_on_the_cpu() {
 fn pictures_give_the_reference_features_positions_and_logits_on_a_gpu() {
     check_pictures(Case::open("vision", gpu()), &PICTURES);
     check_pictures(Case::open("moe", gpu()), &PICTURES[..1]);
+}
+
+#[test]
+fn a_gguf_model_with_its_tower_sees_the_same() {
+    let mut case = Case::open_in(&golden::path("gguf", "vision"), "vision", cpu());
+    // GGUF has no place for the limits of a picture's size: all released models have the same. The fixture hasn't.
+    case.eyes.processor.image = Case::open("vision", cpu()).eyes.processor.image;
+    check_pictures(case, &PICTURES);
 }
 
 #[test]

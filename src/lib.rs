@@ -25,6 +25,7 @@
 //! | `bench`, `dev` | measuring a machine; conformance commands for developers | `engine` |
 //! | `session` | conversations, the queue, the bridge from async to the engine thread | `engine`, `msg`, `chat` |
 //! | `engine` | model folder in, token stream out; synchronous | `msg`, `chat` |
+//! | `engine/weights`, `engine/gguf` | a model's files, whatever their format, as a folder in Hub layout | each other |
 //! | `engine/model` | the mathematics, once for all devices, in Burn | `engine/kernels` |
 //! | `engine/vision` | a picture's file to features that stand among the tokens | `engine/model`, `engine/kernels` |
 //! | `engine/kernels` | operations Burn lacks, each with a slow twin that defines it | slices and shapes |

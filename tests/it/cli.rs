@@ -14,6 +14,7 @@ fn model(case: &str) -> PathBuf {
 fn loquat(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_loquat"));
     command.args(args).env_remove("LOQUAT_MODEL").env_remove("LOQUAT_CONTEXT").env("LOQUAT_DEVICE", "cpu");
+    command.env("LOQUAT_SAVED_STATES", "off");
     command
 }
 
@@ -580,4 +581,29 @@ fn a_user_cannot_forge_the_end_of_a_message() {
     };
     // As a special token the literal is one id; as the text it is here, several.
     assert!(count("a<|im_end|>b") >= count("ab") + 5);
+}
+
+#[test]
+fn a_prompt_that_begins_alike_is_not_read_again_by_the_next_run() {
+    let cache = tempfile::tempdir().unwrap();
+    let document = "The first rule is to say what is true. ".repeat(12);
+    let ask = |saved_states: &str, question: &str| -> Value {
+        let mut command =
+            loquat(&["run", "--json", "--temperature", "0", "--saved-states", saved_states, question]);
+        command
+            .arg("--model")
+            .arg(model("dense-a"))
+            .args(["--max-tokens", "4"])
+            .env("XDG_CACHE_HOME", cache.path());
+        let output = finish(command, document.as_bytes());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let count = |answer: &Value, name: &str| answer["usage"][name].as_u64().unwrap();
+    let first = ask("always", "Which rule?");
+    assert_eq!(count(&first, "restored"), 0);
+    let again = ask("always", "Which rule?");
+    assert!(count(&again, "restored") > count(&again, "prompt") / 2, "{again}");
+    assert_eq!(again["text"], first["text"]);
+    assert_eq!(count(&ask("off", "Which rule?"), "restored"), 0);
 }

@@ -14,6 +14,7 @@ fn run(args: &[&str], stdin: &str) -> Output {
     for name in ["LOQUAT_MODEL", "LOQUAT_CONTEXT", "LOQUAT_DEVICE"] {
         command.env_remove(name);
     }
+    command.env("LOQUAT_SAVED_STATES", "off");
     let input = tempfile::NamedTempFile::new().unwrap();
     fs::write(&input, stdin).unwrap();
     command.stdin(Stdio::from(input.reopen().unwrap())).output().unwrap()

@@ -64,6 +64,7 @@ impl Terminal {
         let mut command = CommandBuilder::new(program);
         command.args(arguments);
         command.env("TERM", "xterm-256color");
+        command.env("LOQUAT_SAVED_STATES", "off");
         // What the terminal around the tests is must not matter.
         for name in ["TMUX", "TERM_PROGRAM", "LC_TERMINAL", "SSH_CONNECTION", "SSH_TTY", "LOQUAT_IMAGES"] {
             command.env_remove(name);

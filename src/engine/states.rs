@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use memmap2::Mmap;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
@@ -90,7 +89,7 @@ impl States {
 
     /// Fills `cache` from a file. A damaged one is removed, and the cache is empty then.
     pub fn restore(&self, found: &Found, cache: &mut Cache) -> Option<Vec<Checkpoint>> {
-        let map = map(&found.path).ok()?;
+        let map = weights::map_file(&found.path).ok()?;
         let restored = match name(self.model(), &map) == found.path.file_name()?.to_string_lossy() {
             true => saved::read(&map, found.len, cache),
             false => None,
@@ -129,7 +128,7 @@ impl States {
         if bytes > BUDGET_BYTES {
             return Err(io::Error::other("the state is larger than the budget"));
         }
-        let name = name(self.model(), &map(unfinished)?);
+        let name = name(self.model(), &weights::map_file(unfinished).map_err(io::Error::other)?);
         let tokens = &cache.tokens()[..checkpoints.last().map_or(0, Checkpoint::len)];
         for (path, head) in self.mine() {
             if tokens.starts_with(&head.keys) {
@@ -145,7 +144,7 @@ impl States {
         // Without a folder there is no need for the fingerprint.
         files(&self.options.folder, EXTENSION).filter_map(|path| {
             let is_mine = path.file_name()?.to_str()?.starts_with(self.model());
-            let head = is_mine.then(|| Head::read(&map(&path).ok()?)).flatten()?;
+            let head = is_mine.then(|| Head::read(&weights::map_file(&path).ok()?)).flatten()?;
             (head.model == self.model()).then_some((path, head))
         })
     }
@@ -193,12 +192,6 @@ fn name(model: &str, file: &[u8]) -> String {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn map(path: &Path) -> io::Result<Mmap> {
-    let file = File::open(path)?;
-    // SAFETY: the map is read-only, and files here are written under another name before they get theirs.
-    unsafe { Mmap::map(&file) }
 }
 
 /// What was said in a conversation is its user's alone.

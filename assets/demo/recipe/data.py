@@ -75,7 +75,10 @@ def pick(rng, items):
 
 
 def expand(rng, template):
-    return re.sub(r"\[([^\]]*)\]", lambda m: pick(rng, m[1].split("|")), template)
+    """Takes one of each `[a|b]`, the innermost first."""
+    while "[" in template:
+        template = re.sub(r"\[([^\[\]]*)\]", lambda m: pick(rng, m[1].split("|")), template)
+    return template
 
 
 def held_out(question):
@@ -147,7 +150,7 @@ def arithmetic(rng, split):
         a, b = int(rng.integers(0, 11)), int(rng.integers(0, 11))
         value = a * b
     else:
-        a, b = int(rng.integers(0, 13)), int(rng.integers(0, 13))
+        a, b = int(rng.integers(0, 11)), int(rng.integers(0, 11))
         if op == "-" and b > a:
             a, b = b, a
         value = a + b if op == "+" else a - b
@@ -209,13 +212,23 @@ def text_case(rng, split):
             return example
 
 
+def sum_case(rng, split):
+    while True:
+        example = arithmetic(rng, split)
+        if example:
+            return example
+
+
 def text_example(rng, split):
     example = text_case(rng, split)
     train = split == "train"
     example.question = roughen(rng, example.question, train)
     example.thinking = train and rng.random() < 0.08
     example.system = pick(rng, SYSTEMS) if train and rng.random() < 0.08 else ""
-    if train and rng.random() < 0.3:
+    if train and example.group == "arithmetic" and rng.random() < 0.6:
+        # Many short sums in one conversation: every one of them has to be met often.
+        example.history = [(e.question, e.answer) for e in (sum_case(rng, split) for _ in range(int(rng.integers(4, 9))))]
+    elif train and rng.random() < 0.3:
         turns = int(rng.integers(4, 7)) if rng.random() < 0.08 else int(rng.integers(1, 3))
         example.history = [(roughen(rng, e.question, True), e.answer) for e in (text_case(rng, split) for _ in range(turns))]
     return example
@@ -224,11 +237,11 @@ def text_example(rng, split):
 # ---------------------------------------------------------------- pictures
 
 
-def picture_example(rng, split, frame, turns=1, kind=None):
+def picture_example(rng, split, frame, turns=1, kind=None, late=False):
     """Pictures that the processor brings to the size `frame.seen`, with up to `turns` questions about them."""
     train = split == "train"
     while True:
-        canvases, asks = pictures.scene(rng, frame, kind)
+        canvases, asks = pictures.scene(rng, frame, kind, late)
         group, ways, answer, must = asks[0]
         asked = None
         # A new drawing costs more than a new wording of the same one.
@@ -364,14 +377,14 @@ class Batches:
             self.group = group
         return self.encoder.batch(self.drawn[part][self.share])
 
-    def shown(self, step, n):
-        """Pictures with questions, all of one size and with as many questions."""
+    def shown(self, step, n, late):
+        """Pictures with questions, all of one size and with as many questions; `late` in the training."""
         rng = stream("train pictures", step)
         seen = pictures.frame(rng).seen
         turns = int(rng.choice(list(TURNS), p=TURN_WEIGHTS))
         mine = range(int(n * TURNS[turns]))[self.share]
         rngs = [stream("train picture", step, i) for i in mine]
-        return self.encoder.batch([picture_example(rng, "train", pictures.frame(rng, seen), turns) for rng in rngs])
+        return self.encoder.batch([picture_example(rng, "train", pictures.frame(rng, seen), turns, late=late) for rng in rngs])
 
     def alone(self, step, n):
         """Pictures of one size for the tower, without questions."""

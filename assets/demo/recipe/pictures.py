@@ -79,9 +79,12 @@ def frame(rng, seen=None):
 # ---------------------------------------------------------------- labels of the auxiliary losses
 
 THINGS = [f"{c} {s}" for c in COLOURS for s in SHAPES] + list(COLOURS) + SHAPES + [f"glyph {g}" for g in GLYPHS]
-# What each 32x32 cell shows, and what the whole picture does, as yes/no values.
-CELL_LABELS = THINGS + ["centre"]
-LABELS = THINGS + [f"count {n}" for n in range(1, 6)] + ["dark"] + [f"at {p}" for p in PLACES]
+COUNTS = [f"count {n}" for n in range(1, 6)]
+SIDES = ["left", "right", "top", "bottom"]
+# What each 32x32 cell shows, and what the whole picture does, as yes/no values. The cells of a thing also say where in the
+# picture it is, how many there are and whether it is the bigger or the smaller one: what the trunk then only has to read.
+CELL_LABELS = THINGS + ["centre"] + SIDES + COUNTS + ["bigger", "smaller"]
+LABELS = THINGS + COUNTS + ["dark"] + [f"at {p}" for p in PLACES]
 CELL_INDEX = {name: i for i, name in enumerate(CELL_LABELS)}
 LABEL_INDEX = {name: i for i, name in enumerate(LABELS)}
 
@@ -119,11 +122,12 @@ class Canvas:
         low = max(low, 9 / min(self.frame.seen))
         return self.rng.uniform(low, max(high, low * 1.2))
 
-    def shape(self, name, colour, x, y, r):
-        """Centre in shares of the picture, radius in shares of its shorter side."""
-        self.labels |= {f"{colour} {name}", colour, name}
+    def shape(self, name, colour, x, y, r, more=()):
+        """Centre in shares of the picture, radius in shares of its shorter side; `more` are further labels."""
+        names = [f"{colour} {name}", colour, name]
+        self.labels |= set(names)
         x, y, r = x * self.w, y * self.h, r * self.side
-        self.items.append(([f"{colour} {name}", colour, name], x, y, r))
+        self.items.append(([*names, *more], x, y, r))
         tone = pick(self.rng, COLOURS[colour])
         fill = tuple(int(min(max(v + self.rng.integers(-12, 13), 0), 255)) for v in tone)
         turn = 0 if self.rng.random() < 0.4 else self.rng.uniform(-0.25, 0.25)
@@ -171,7 +175,8 @@ class Canvas:
             near = (x - ix) ** 2 + (y - iy) ** 2 < (r + 0.6 * half) ** 2
             mine = int(iy * lines / self.h) * columns + int(ix * columns / self.w)
             near[mine] = True
-            for name in names:
+            sides = [side for side, there in zip(SIDES, (ix < 0.36 * self.w, ix > 0.64 * self.w, iy < 0.36 * self.h, iy > 0.64 * self.h)) if there]
+            for name in [*names, *sides, *(name for name in COUNTS if name in self.labels)]:
                 cells[near, CELL_INDEX[name]] = 1
             cells[mine, CELL_INDEX["centre"]] = 1
         return whole, cells
@@ -326,7 +331,8 @@ def two_shapes(rng, frame, main="two places"):
         radii = [c.radius(0.11, 0.17)] * 2
     spots = [(0.26, 0.5), (0.74, 0.5)] if across else [(0.5, 0.26), (0.5, 0.74)]
     for (x, y), colour, shape, r in zip(spots, (ca, cb), (sa, sb), radii):
-        c.shape(shape, colour, x + rng.uniform(-0.03, 0.03), y + rng.uniform(-0.03, 0.03), r)
+        size = ["bigger" if r == max(radii) else "smaller"] if unequal else []
+        c.shape(shape, colour, x + rng.uniform(-0.03, 0.03), y + rng.uniform(-0.03, 0.03), r, size)
     c.labels.add("count 2")
     things = [f"{ca} {sa}", f"{cb} {sb}"]
     places = ["left", "right"] if across else ["top", "bottom"]
@@ -334,7 +340,7 @@ def two_shapes(rng, frame, main="two places"):
     for i in ((0, 1) if rng.random() < 0.5 else (1, 0)):
         where = WHERE[places[i]]
         asks.append(("two places", [f"[What is|What's|What do you see] {where}?", f"[Which|What] shape is {where}?", f"Which thing is {where}?", f"What is shown {where}?", f"!What stands {where}?"],
-                     f"{upper(article(things[i]))} is {where}.", [f"{things[i]} is {where}"]))
+                     f"{upper(where)} is {article(things[i])}.", [f"{where[3:]} is {article(things[i])}."]))
     i = int(rng.integers(2))
     colour, shape = things[i].split()
     asks.append(("position", [f"Where is the [{shape}|{colour} {shape}|{colour} shape]?", f"Where [do you see|can you see] the [{shape}|{colour} {shape}]?", f"!Whereabouts is the {shape}?"],
@@ -344,9 +350,9 @@ def two_shapes(rng, frame, main="two places"):
     asks.append(ask_count("shapes", 2, "", generic=False))
     if unequal:
         big, small = things if big_first else things[::-1]
-        asks.append(("size", ["[Which|Which one|Which shape|What] is [bigger|larger|the bigger one|the biggest]?", "[Name|Tell me] the [bigger|larger] [shape|one].", "!Which shape is the larger one?"],
+        asks.append(("size", ["[Which|Which one|Which shape|What] is [bigger|larger|the bigger one|the biggest]?", "[Name|Tell me] the [bigger|larger] [shape|one].", "!Of the two shapes, which is larger?"],
                      f"The {big} is bigger.", [f"{big} is"]))
-        asks.append(("size", ["[Which|Which one|Which shape|What] is [smaller|the smaller one|the smallest]?", "[Name|Tell me] the smaller [shape|one].", "!Which shape is the tiny one?"],
+        asks.append(("size", ["[Which|Which one|Which shape|What] is [smaller|the smaller one|the smallest]?", "[Name|Tell me] the smaller [shape|one].", "Which is the [tiny|little] one?", "!Of the two shapes, which is smaller?"],
                      f"The {small} is smaller.", [f"{small} is"]))
         if rng.random() < 0.5:
             asks[-2:] = asks[:-3:-1]
@@ -375,7 +381,14 @@ def light(rng, frame):
     return [c], [ask_light(dark), ask_describe("nothing", "nothing.")]
 
 
-def compare(rng, frame):
+def compared(a, b):
+    """The answer names both before it judges: a small model judges better what it has said."""
+    answer = f"The first is {a} and the second is {b}: {'the same' if a == b else 'not the same'}."
+    return answer, [answer[4:]]
+
+
+def compare(rng, frame, late=False):
+    more = lambda ways: ways if late else []
     by_colour, same = rng.random() < 0.5, rng.random() < 0.5
     colours, shapes = some(rng, list(COLOURS), 2), some(rng, SHAPES, 2)
     if by_colour and same:
@@ -389,31 +402,35 @@ def compare(rng, frame):
         c.labels.add("count 1")
         canvases.append(c)
     colour_asks = ("compare", ["[Are they|Are both|Are the two|Are the shapes] [the same colo[u|]r|of the same colo[u|]r]?", "Do [they|both|the two|the pictures] have the same colo[u|]r?",
-                               "[Compare|Tell me about] the colo[u|]rs.", "!Is the colour of both the same?"],
-                   *((f"Yes, both are {colours[0]}.", [f"Yes, both are {colours[0]}"]) if colours[0] == colours[1] else (
-                       f"No, the first is {colours[0]} and the second is {colours[1]}.", ["No", f"first is {colours[0]}", f"second is {colours[1]}"])))
+                               "[Compare|Tell me about] the colo[u|]rs.",
+                               *more(["[Are|Is] the colo[u|]r[s|] the same[ in both| in the two]?", "Is it [the same|one] colo[u|]r [in both|twice]?",
+                                      "Have [both|the two|they] [the same|one] colo[u|]r?"]), "!Is the colour of both the same?"],
+                   *compared(*colours))
     a, b = (article(s) for s in shapes)
     shape_asks = ("compare", ["[Are they|Are both|Are the two] [the same shape|of the same shape]?", "Do [they|both|the two|the pictures] [have|show] the same shape?", "[Compare|Tell me about] the shapes.",
+                              *more(["[Are|Is] the shape[s|] the same[ in both| in the two]?", "Is it [the same|one] shape [in both|twice]?",
+                                     "Have [both|the two|they] [the same|one] shape?"]),
                               "!Is the shape of both the same?"],
-                  *((f"Yes, both are {plural(shapes[0])}.", [f"Yes, both are {plural(shapes[0])}"]) if shapes[0] == shapes[1] else (
-                      f"No, the first is {a} and the second is {b}.", ["No", f"first is {a}", f"second is {b}"])))
+                  *compared(a, b))
     what = " and ".join(article(f"{c} {s}") for c, s in zip(colours, shapes))
     described = ("describe", ["What do [you see|the pictures show|they show]?", "[Describe|Compare] [the pictures|both pictures|them].", "What is in the [two pictures|pictures]?", "!What have we here?"],
                  f"The pictures show {what}.", [what + "."])
     return canvases, [colour_asks, shape_asks, described] if by_colour else [shape_asks, colour_asks, described]
 
 
-# (name, scene, weight)
+# (name, scene, share of the pictures, and of those of the end of the training: more of what is learned last)
 KINDS = {
-    "colour+shape": (one_shape, 0.13), "colour": (lambda rng, frame: one_shape(rng, frame, "colour"), 0.03), "shape": (lambda rng, frame: one_shape(rng, frame, "shape"), 0.05),
-    "position": (lambda rng, frame: one_shape(rng, frame, "position"), 0.24), "count": (count, 0.28), "two places": (two_shapes, 0.1),
-    "size": (lambda rng, frame: two_shapes(rng, frame, "size"), 0.07), "glyph": (glyph, 0.12), "light": (light, 0.02), "compare": (compare, 0.11),
+    "colour+shape": (one_shape, 0.13, 0.06), "colour": (lambda rng, frame: one_shape(rng, frame, "colour"), 0.03, 0.02), "shape": (lambda rng, frame: one_shape(rng, frame, "shape"), 0.05, 0.05),
+    "position": (lambda rng, frame: one_shape(rng, frame, "position"), 0.24, 0.08), "count": (count, 0.28, 0.35), "two places": (two_shapes, 0.1, 0.05),
+    "size": (lambda rng, frame: two_shapes(rng, frame, "size"), 0.07, 0.2), "glyph": (glyph, 0.12, 0.1), "light": (light, 0.02, 0.02), "compare": (compare, 0.11, 0.1),
 }
-KIND_WEIGHTS = np.array([weight for _, weight in KINDS.values()]) / sum(weight for _, weight in KINDS.values())
 
 
-def scene(rng, frame, kind=None):
-    return KINDS[kind or list(KINDS)[int(rng.choice(len(KINDS), p=KIND_WEIGHTS))]][0](rng, frame)
+def scene(rng, frame, kind=None, late=False):
+    if kind is None:
+        weights = np.array([shares[late] for _, *shares in KINDS.values()])
+        kind = list(KINDS)[int(rng.choice(len(KINDS), p=weights / weights.sum()))]
+    return KINDS[kind][0](rng, frame, *([late] if kind == "compare" else []))
 
 
 def patches(image):

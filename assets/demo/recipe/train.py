@@ -28,10 +28,11 @@ from model import TEXT, Demo
 # (until step, rate of learning, examples of text, pictures for the tower alone, pictures with questions in a step). At
 # first the tower learns alone, from labels, beside the trunk that learns from text: a picture in the trunk that can't be
 # read yet is work for nothing. Fewer pictures than this fit when each has several questions; see data.TURNS.
-SCHEDULE = [(160, 1.0, 40, 32, 0), (200, 1.75, 24, 104, 0), (345, 0.7, 32, 104, 0), (660, 0.7, 28, 56, 36), (980, 0.7, 26, 44, 48), (1056, 1.0, 22, 16, 60), (10**9, 1.0, 10, 0, 72)]
+SCHEDULE = [(300, 1.0, 28, 104, 0), (700, 0.8, 24, 56, 36), (1400, 0.8, 18, 32, 56), (10**9, 0.8, 8, 24, 64)]
+LATE = 1400  # the step from which the pictures are those of `pictures.KINDS` for the end
 MATRIX_RATE, RATE, EMBEDDING_RATE, WARMUP, COOL_DOWN = 0.02, 2e-3, 3e-3, 50, 0.6
 MTP_WEIGHTS = (0.5, 0.3, 0.2)  # of drafts 1, 2, 3
-DRAFTS_EVERY = 3  # the drafts are trained in every third step
+DRAFTS_EVERY = 5  # the drafts are trained in every fifth step
 PICTURE_WEIGHT = 1.0
 LABEL_WEIGHT, CELL_WEIGHT = 0.05, 0.15  # of the losses on what the pictures hold, and their cells
 SAVE_EVERY_S, SCORE_EVERY = 120, 100
@@ -150,7 +151,7 @@ def share(parameters, stop):
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--work", type=Path, required=True)
-    ap.add_argument("--steps", type=int, default=1150)
+    ap.add_argument("--steps", type=int, default=1400)
     ap.add_argument("--processes", type=int, default=2, help="each takes its share of every batch, on one thread")
     ap.add_argument("--stop-after", type=int, help="stop at this step, to go on later")
     args = ap.parse_args()
@@ -217,7 +218,7 @@ def train(rank, args):
         for kind, n, per_example in (("text", n_text, 18), ("tower", n_alone, None), ("picture", n_shown, 15)):
             if not n:
                 continue
-            batch = batches.text(step) if kind == "text" else batches.alone(step, n) if kind == "tower" else batches.shown(step, n)
+            batch = batches.text(step) if kind == "text" else batches.alone(step, n) if kind == "tower" else batches.shown(step, n, step >= LATE)
             total, parts = losses(model, heads, encoder, batch, step, per_example and n / args.processes * per_example)
             total.backward()
             if rank == 0:

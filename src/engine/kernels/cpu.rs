@@ -103,7 +103,7 @@ pub fn dot(a: &[f32], b: &[f32]) -> f32 {
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     const LOG2_E: f32 = std::f32::consts::LOG2_E;
-    const LN2_HIGH: f32 = 0.693_359_375;
+    const LN2_HIGH: f32 = 355.0 / 512.0;
     const LN2_LOW: f32 = -2.121_944_4e-4;
     // Adding it leaves no room for a fraction: the nearest whole number remains, in the lowest bits.
     const ROUND: f32 = 12_582_912.0;

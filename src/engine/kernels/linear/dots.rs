@@ -237,6 +237,8 @@ mod x86 {
     /// # Safety
     /// As [`avx512`], and `sums` has `R` places.
     #[target_feature(enable = "avx512f")]
+    // Plain loops over registers: unlike iterators they are unrolled at every level of optimisation.
+    #[allow(clippy::needless_range_loop)]
     unsafe fn tile_512<const FORMAT: u8, const R: usize, const T: usize>(
         w: *const u8,
         row_bytes: usize,
@@ -247,9 +249,9 @@ mod x86 {
         let mut running = [[_mm512_setzero_ps(); T]; R];
         let mut i = 0;
         while i < n {
-            // SAFETY: `i + 32 <= n`.
             let mut x_now = [[_mm512_setzero_ps(); 2]; T];
             for token in 0..T {
+                // SAFETY: `i + 32 <= n`.
                 x_now[token] =
                     unsafe { [_mm512_loadu_ps(x[token].add(i)), _mm512_loadu_ps(x[token].add(i + 16))] };
             }
@@ -387,6 +389,8 @@ mod x86 {
     /// # Safety
     /// As [`avx2`], and `sums` has `R` places.
     #[target_feature(enable = "avx2,fma,f16c")]
+    // Plain loops over registers: unlike iterators they are unrolled at every level of optimisation.
+    #[allow(clippy::needless_range_loop)]
     unsafe fn tile_256<const FORMAT: u8, const R: usize, const T: usize>(
         w: *const u8,
         row_bytes: usize,
@@ -397,9 +401,9 @@ mod x86 {
         let mut running = [[_mm256_setzero_ps(); T]; R];
         let mut i = 0;
         while i < n {
-            // SAFETY: `i + 16 <= n`.
             let mut x_now = [[_mm256_setzero_ps(); 2]; T];
             for token in 0..T {
+                // SAFETY: `i + 16 <= n`.
                 x_now[token] =
                     unsafe { [_mm256_loadu_ps(x[token].add(i)), _mm256_loadu_ps(x[token].add(i + 8))] };
             }

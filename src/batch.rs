@@ -33,6 +33,7 @@ pub enum Outcome {
     SomeFailed,
     NothingReadable,
     NoModel,
+    TooBig,
     EngineFailed,
     /// Stopped by this signal.
     Signal(i32),
@@ -46,6 +47,7 @@ impl Outcome {
             Self::SomeFailed => 3,
             Self::NothingReadable => 4,
             Self::NoModel => 5,
+            Self::TooBig => 6,
             Self::EngineFailed => 7,
             Self::Signal(signal) => u8::try_from(128 + signal).unwrap_or(1),
         }
@@ -59,6 +61,7 @@ impl Outcome {
     pub fn of_code(code: ErrorCode) -> Self {
         match code {
             ErrorCode::ModelMissing => Self::NoModel,
+            ErrorCode::TooBig => Self::TooBig,
             ErrorCode::Engine => Self::EngineFailed,
             ErrorCode::BadRecord
             | ErrorCode::ImageMissing

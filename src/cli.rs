@@ -24,7 +24,7 @@ use crate::tui::Images;
   printf 'Capital of France?\\nCapital of Peru?\\n' | loquat batch --model DIR
 
 Exit codes: 0 done; 1 internal error; 2 wrong usage or input; 3 some records of a batch failed;
-4 no record of a batch could be read; 5 no usable model; 7 the engine failed; 128 + n stopped by signal n.")]
+4 no record of a batch could be read; 5 no usable model; 6 the model doesn't fit into memory; 7 the engine failed; 128 + n stopped by signal n.")]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Option<CliCommand>,
@@ -65,6 +65,9 @@ pub struct ModelArgs {
     #[arg(long, global = true, value_name = "TOKENS",
           value_parser = clap::value_parser!(u32).range(16..))]
     pub context: Option<u32>,
+    /// Load a model that doesn't fit into memory; it will be slow, or the system may stop it
+    #[arg(long, global = true)]
+    pub force: bool,
     /// Keep what the model has read on disk, so that a prompt that begins alike isn't read again: off, auto (what
     /// took longer than 2 seconds to read) or always [default: auto; off in a batch] [env: LOQUAT_SAVED_STATES]
     #[arg(long, global = true, value_name = "off|auto|always")]

@@ -6,6 +6,7 @@ pub mod checkpoints;
 pub mod config;
 pub mod decode;
 pub mod device;
+pub mod fit;
 pub mod generate;
 pub mod gguf;
 #[cfg(test)]
@@ -16,6 +17,7 @@ pub mod model_file;
 #[cfg(test)]
 mod noise;
 pub mod prompt;
+pub mod ram;
 pub mod sampler;
 pub mod speculate;
 pub mod states;

@@ -336,6 +336,8 @@ pub enum ErrorCode {
     ImageMissing,
     ImageUnreadable,
     TooLong,
+    /// The model doesn't fit into memory.
+    TooBig,
     Engine,
     ModelMissing,
 }
@@ -347,6 +349,7 @@ impl ErrorCode {
             Self::ImageMissing => "image_missing",
             Self::ImageUnreadable => "image_unreadable",
             Self::TooLong => "too_long",
+            Self::TooBig => "too_big",
             Self::Engine => "engine",
             Self::ModelMissing => "model_missing",
         }

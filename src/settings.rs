@@ -82,6 +82,7 @@ impl Settings {
                 },
                 device: device.unwrap_or_default(),
                 context_tokens: context.map(|tokens| tokens as usize),
+                force: model.force,
                 states: states(saved_states.unwrap_or_default()),
             },
             turn: TurnOptions {

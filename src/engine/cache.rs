@@ -278,10 +278,15 @@ impl Kv {
     }
 }
 
+/// The room that keys and values get when they outgrow what they have.
+pub fn capacity_for(needed: usize) -> usize {
+    (needed + needed / 2).next_multiple_of(KV_BLOCK)
+}
+
 /// A copy with room for `needed` tokens and half as many again, so that n appends copy O(n) in total.
 fn grown(whole: Tensor<3>, len: usize, needed: usize) -> Tensor<3> {
     let [heads, _, d] = whole.dims();
-    let capacity = (needed + needed / 2).next_multiple_of(KV_BLOCK);
+    let capacity = capacity_for(needed);
     let larger = Tensor::zeros([heads, capacity, d], &whole.device());
     match len {
         0 => larger,

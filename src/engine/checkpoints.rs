@@ -1,12 +1,21 @@
 //! The checkpoints of one cache, within a budget of memory.
 
 use super::cache::{Cache, Checkpoint};
-use super::config::{LayerType, ModelConfig};
+use super::config::ModelConfig;
 
 /// Memory for all checkpoints together.
 const BUDGET_BYTES: usize = 256 << 20;
 /// However large one is: the end of the last prompt, and a few before it to edit an earlier message.
 const MIN_COUNT: usize = 4;
+
+fn max_count(config: &ModelConfig) -> usize {
+    (BUDGET_BYTES / config.state_bytes().max(1)).clamp(MIN_COUNT, 256)
+}
+
+/// Memory that the checkpoints of a cache take when there are as many as there may be.
+pub fn most_bytes(config: &ModelConfig) -> usize {
+    max_count(config) * config.state_bytes()
+}
 
 /// Sorted by length.
 pub struct Checkpoints {
@@ -16,11 +25,7 @@ pub struct Checkpoints {
 
 impl Checkpoints {
     pub fn new(config: &ModelConfig) -> Self {
-        let linear = config.layer_types.iter().filter(|kind| **kind == LayerType::LinearAttention).count();
-        let state = config.linear_value_dim() * config.linear_key_head_dim;
-        let conv = (config.linear_conv_kernel_dim - 1) * config.conv_dim();
-        let bytes = linear * (state + conv) * size_of::<f32>();
-        Self { kept: Vec::new(), max_count: (BUDGET_BYTES / bytes.max(1)).clamp(MIN_COUNT, 256) }
+        Self { kept: Vec::new(), max_count: max_count(config) }
     }
 
     /// Adds the newest one, which is behind all others. When there are too many, the one goes whose absence costs

@@ -64,8 +64,9 @@ const MODEL_TYPES: [(&str, Member); 5] = [
 ];
 
 impl Member {
-    fn of(model_type: &str) -> Option<Self> {
-        MODEL_TYPES.into_iter().find(|(name, _)| *name == model_type).map(|(_, member)| member)
+    /// Also the name, as a constant of ours.
+    fn of(model_type: &str) -> Option<(&'static str, Self)> {
+        MODEL_TYPES.into_iter().find(|(name, _)| *name == model_type)
     }
 }
 
@@ -79,6 +80,8 @@ pub enum LayerType {
 /// The text model, with the names of `config.json`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelConfig {
+    /// Which member of the family it is.
+    pub model_type: &'static str,
     pub vocab_size: usize,
     pub hidden_size: usize,
     /// Width of dense feed-forward layers.
@@ -154,7 +157,7 @@ impl ModelConfig {
     fn from_json(json: &Value) -> Result<Self, ParseError> {
         let root = json.as_object().ok_or("it is not a JSON object")?;
         let model_type = root.get("model_type").and_then(Value::as_str).unwrap_or_default();
-        let member = Member::of(model_type)
+        let (model_type, member) = Member::of(model_type)
             .ok_or_else(|| ConfigError::UnknownModelType { model_type: model_type.to_owned() })?;
         let text = match root.get("text_config") {
             None => root,
@@ -162,7 +165,7 @@ impl ModelConfig {
             Some(_) => return Err("text_config is not an object".into()),
         };
         if let Some(text_type) = text.get("model_type").and_then(Value::as_str)
-            && Member::of(text_type) != Some(member)
+            && Member::of(text_type).is_none_or(|(_, text_member)| text_member != member)
         {
             return Err(format!("model_type is {model_type:?} with a text_config of {text_type:?}").into());
         }
@@ -177,6 +180,7 @@ impl ModelConfig {
         let head_dim = keys.dim("head_dim", Some(256))?;
         let hidden_size = keys.dim("hidden_size", None)?;
         let config = Self {
+            model_type,
             vocab_size: keys.dim("vocab_size", None)?,
             hidden_size,
             // Models all of whose layers have experts leave it out.
@@ -273,10 +277,20 @@ impl ModelConfig {
         2 * self.linear_key_dim() + self.linear_value_dim()
     }
 
-    /// Bytes that each token adds to the KV cache (f32 keys and values of the full-attention layers).
+    pub fn n_layers(&self, layer_type: LayerType) -> usize {
+        self.layer_types.iter().filter(|t| **t == layer_type).count()
+    }
+
+    /// Bytes that each token adds to the KV cache of one full-attention layer (f32 keys and values).
     pub fn kv_bytes_per_token(&self) -> usize {
-        let full = self.layer_types.iter().filter(|t| **t == LayerType::FullAttention).count();
-        full * self.num_key_value_heads * self.head_dim * 2 * size_of::<f32>()
+        self.num_key_value_heads * self.head_dim * 2 * size_of::<f32>()
+    }
+
+    /// Bytes of the f32 states of all linear layers, whatever was read.
+    pub fn state_bytes(&self) -> usize {
+        let recurrent = self.linear_value_dim() * self.linear_key_head_dim;
+        let conv = (self.linear_conv_kernel_dim - 1) * self.conv_dim();
+        self.n_layers(LayerType::LinearAttention) * (recurrent + conv) * size_of::<f32>()
     }
 }
 

@@ -60,6 +60,8 @@ pub struct OpenDevice {
     /// Why this is not the device that was hoped for.
     pub note: Option<String>,
     pub is_gpu: bool,
+    /// Whether its memory is the machine's own, as that of the CPU and of GPUs beside it is.
+    pub shares_ram: bool,
     /// The largest buffer that a kernel can read; unlimited on the CPU.
     pub max_buffer_bytes: usize,
 }
@@ -69,25 +71,64 @@ pub struct OpenDevice {
 /// # Errors
 /// [`DeviceError`], but never for `Auto` and `Cpu`.
 pub fn open_device(choice: DeviceChoice) -> Result<OpenDevice, DeviceError> {
+    match choose(choice)? {
+        Chosen::Cpu(note) => Ok(cpu(note)),
+        Chosen::Gpu(adapter) => match (gpu(&adapter), choice) {
+            (Err(error), DeviceChoice::Auto) => Ok(cpu(Some(format!("Using the CPU: {error}")))),
+            (opened, _) => opened,
+        },
+    }
+}
+
+/// What is known of a device before it is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prospect {
+    pub is_gpu: bool,
+    /// As in [`OpenDevice`].
+    pub shares_ram: bool,
+}
+
+/// What [`open_device`] will open if nothing goes wrong, in a moment: starting a GPU takes longer.
+///
+/// # Errors
+/// As there, but for a GPU that doesn't start.
+pub fn find_device(choice: DeviceChoice) -> Result<Prospect, DeviceError> {
+    Ok(match choose(choice)? {
+        Chosen::Cpu(_) => Prospect { is_gpu: false, shares_ram: true },
+        Chosen::Gpu(adapter) => Prospect { is_gpu: true, shares_ram: adapter.shares_ram() },
+    })
+}
+
+enum Chosen {
+    /// With the reason, where it isn't what was hoped for.
+    Cpu(Option<String>),
+    Gpu(Adapter),
+}
+
+fn choose(choice: DeviceChoice) -> Result<Chosen, DeviceError> {
     if choice == DeviceChoice::Cpu {
-        return Ok(cpu(None));
+        return Ok(Chosen::Cpu(None));
     }
     let adapters = adapters();
     let hardware = adapters.iter().find(|adapter| adapter.kind != DeviceKind::Cpu);
-    match choice {
-        DeviceChoice::Gpu(None) => gpu(hardware.or(adapters.first()).ok_or(DeviceError::NoGpu)?),
+    let adapter = match choice {
+        DeviceChoice::Gpu(None) => hardware.or(adapters.first()).ok_or(DeviceError::NoGpu)?,
         DeviceChoice::Gpu(Some(index)) => {
             let count = adapters.len();
-            gpu(adapters.get(index).ok_or(DeviceError::NoSuchGpu { index, count })?)
+            adapters.get(index).ok_or(DeviceError::NoSuchGpu { index, count })?
         }
-        DeviceChoice::Auto | DeviceChoice::Cpu => Ok(match hardware {
-            Some(adapter) => {
-                gpu(adapter).unwrap_or_else(|error| cpu(Some(format!("Using the CPU: {error}"))))
+        DeviceChoice::Auto | DeviceChoice::Cpu => match hardware {
+            Some(adapter) => adapter,
+            None => {
+                let why = match adapters.is_empty() {
+                    true => "Using the CPU: no GPU was found",
+                    false => "Using the CPU: the only GPU driver is a software renderer",
+                };
+                return Ok(Chosen::Cpu(Some(why.into())));
             }
-            None if adapters.is_empty() => cpu(Some("Using the CPU: no GPU was found".into())),
-            None => cpu(Some("Using the CPU: the only GPU driver is a software renderer".into())),
-        }),
-    }
+        },
+    };
+    Ok(Chosen::Gpu(adapter.clone()))
 }
 
 fn cpu(note: Option<String>) -> OpenDevice {
@@ -96,6 +137,7 @@ fn cpu(note: Option<String>) -> OpenDevice {
         name: "CPU".into(),
         note,
         is_gpu: false,
+        shares_ram: true,
         max_buffer_bytes: usize::MAX,
     }
 }
@@ -105,6 +147,12 @@ fn cpu(note: Option<String>) -> OpenDevice {
 struct Adapter {
     kind: DeviceKind,
     api: WgpuBackend,
+}
+
+impl Adapter {
+    fn shares_ram(&self) -> bool {
+        matches!(self.kind, DeviceKind::Cpu | DeviceKind::IntegratedGpu(_))
+    }
 }
 
 /// The graphics APIs to try, best first. OpenGL is not among them: it lacks compute on most machines where
@@ -169,6 +217,7 @@ fn start_gpu(adapter: &Adapter) -> Result<OpenDevice, DeviceError> {
         name: format!("GPU ({}{software})", info.name),
         note: None,
         is_gpu: true,
+        shares_ram: adapter.shares_ram(),
         max_buffer_bytes: usize::try_from(limits.max_storage_buffer_binding_size.min(limits.max_buffer_size))
             .unwrap_or(usize::MAX),
     })

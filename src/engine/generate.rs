@@ -18,11 +18,13 @@ use super::checkpoints::Checkpoints;
 use super::config::{ConfigError, ModelConfig};
 use super::decode::Writer;
 use super::device::{DeviceChoice, DeviceError, open_device};
+use super::fit::{Plan, TooBig};
 use super::gguf;
 use super::model::{Model, Tokens};
 use super::model_file::ModelFileError;
 use super::prompt::pictures::{self, Layout, Misplaced, Seen, Span};
 use super::prompt::{self, ChatTemplate, PromptError};
+use super::ram;
 use super::sampler::{GenerationConfig, Mode, Sampler, SamplerError, SamplingParams};
 use super::speculate::Speculation;
 use super::states::{self, StateOptions, States};
@@ -80,6 +82,8 @@ pub enum EngineError {
     TokenId { id: u32, vocab_size: usize },
     #[error("the model can't be used: {0}")]
     Template(#[source] PromptError),
+    #[error(transparent)]
+    TooBig(#[from] Box<TooBig>),
     #[error("the device failed: {0}")]
     DeviceFailed(String),
 }
@@ -98,6 +102,7 @@ impl EngineError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::TooLong { .. } => ErrorCode::TooLong,
+            Self::TooBig(_) => ErrorCode::TooBig,
             Self::Look(LookError::File { error, .. }) => error.code(),
             Self::CannotSee { .. } | Self::Look(LookError::Picture { .. }) => ErrorCode::ImageUnreadable,
             Self::Misplaced(_) => ErrorCode::Engine,
@@ -137,8 +142,26 @@ pub struct LoadOptions {
     pub device: DeviceChoice,
     /// At most the model's own limit; [`DEFAULT_CONTEXT_TOKENS`] if not given.
     pub context_tokens: Option<usize>,
+    /// Load it even if it doesn't fit into memory.
+    pub force: bool,
     /// Whether caches outlive the program; not if `None`.
     pub states: Option<StateOptions>,
+}
+
+impl LoadOptions {
+    /// Where this model is to run.
+    pub fn device(&self) -> DeviceChoice {
+        match self.device {
+            // So small a model is done on the CPU before a GPU has compiled its first kernel.
+            DeviceChoice::Auto if built_in::is_built_in(&self.dir) => DeviceChoice::Cpu,
+            choice => choice,
+        }
+    }
+
+    /// The context that this model gets.
+    pub fn context_of(&self, config: &ModelConfig) -> usize {
+        self.context_tokens.unwrap_or(DEFAULT_CONTEXT_TOKENS).min(config.max_position_embeddings)
+    }
 }
 
 /// What happens while an answer is made.
@@ -212,17 +235,18 @@ impl Engine {
         let checkpoint = weights::Checkpoint::open(dir)?;
         let files = gguf::folder::find(dir).map_err(WeightsError::from)?;
         let found = files.map(|files| files.describe()).transpose().map_err(WeightsError::from)?;
-        // So small a model is done on the CPU before a GPU has compiled its first kernel.
-        let device = match options.device {
-            DeviceChoice::Auto if built_in::is_built_in(dir) => DeviceChoice::Cpu,
-            choice => choice,
-        };
-        let device = open_device(device)?;
+        let device = open_device(options.device())?;
+        let context_tokens = options.context_of(&config);
+        if device.shares_ram
+            && !options.force
+            && let Some(available) = ram::available()
+        {
+            let plan = Plan::new(&config, &checkpoint, device.is_gpu);
+            plan.check(context_tokens, available).map_err(Box::new)?;
+        }
         let eyes = Eyes::open(dir, &config, &checkpoint, &tokenizer, &device)?;
         let model = Model::load(config, &checkpoint, dir, device)?;
 
-        let limit = model.config.max_position_embeddings;
-        let context_tokens = options.context_tokens.unwrap_or(DEFAULT_CONTEXT_TOKENS).min(limit);
         let info = ModelInfo {
             name: display_name(dir),
             device: model.device.name.clone(),

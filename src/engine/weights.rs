@@ -7,6 +7,7 @@
 //! Knows nothing of the model: which names must exist, and in which shapes, is said by the caller.
 
 pub mod blocks;
+pub mod groups;
 mod packed;
 mod safetensors;
 
@@ -20,6 +21,7 @@ use half::{bf16, f16};
 use memmap2::Mmap;
 use sha2::{Digest, Sha256};
 
+use self::groups::Group;
 use self::packed::Packing;
 use super::built_in;
 use super::config::ConfigError;
@@ -203,9 +205,32 @@ struct Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TensorFacts<'a> {
     pub name: &'a str,
+    pub group: Group,
     pub type_name: &'a str,
     pub shape: &'a [usize],
+    /// In the file.
     pub bytes: u64,
+    /// How its numbers are held once they are loaded; `None` of types that aren't read.
+    pub format: Option<WeightFormat>,
+    /// Numbers of the model that it holds: of a packed matrix more than `shape` says, of its scales none.
+    pub parameters: u64,
+}
+
+impl TensorFacts<'_> {
+    /// What it takes in memory: on the CPU its pages of the file, or what is put together from it; on a GPU, which
+    /// gets plain numbers only, f32 for each number in a block.
+    pub fn loaded_bytes(&self, is_gpu: bool) -> u64 {
+        match self.format {
+            None => 0,
+            Some(format) if format.is_plain() => self.bytes,
+            Some(_) if is_gpu => self.parameters.saturating_mul(size_of::<f32>() as u64),
+            Some(format @ (WeightFormat::Fp8 | WeightFormat::Int4)) => {
+                let (block, bytes) = blocks::layout(format);
+                self.parameters.div_ceil(block as u64).saturating_mul(bytes as u64)
+            }
+            Some(_) => self.bytes,
+        }
+    }
 }
 
 /// Converters drop axes of length one, and put them back elsewhere.
@@ -337,11 +362,24 @@ impl Checkpoint {
     pub fn tensors(&self) -> Vec<TensorFacts<'_>> {
         let entries = self.entries.iter();
         let mut tensors: Vec<TensorFacts> = entries
-            .map(|(name, Entry { place, .. })| TensorFacts {
-                name,
-                type_name: &place.type_name,
-                shape: &place.shape,
-                bytes: place.range.len() as u64,
+            .map(|(name, Entry { place, .. })| {
+                let (format, per_element) = match &self.packing {
+                    Some(packing) => packing.held_as(name, place),
+                    None => (place.format, 1),
+                };
+                let elements = place.shape.iter().fold(1u64, |product, n| product.saturating_mul(*n as u64));
+                TensorFacts {
+                    name,
+                    group: match &self.names {
+                        Some(names) => Group::of_gguf(name, names.trunk_layers()),
+                        None => Group::of_hub(name),
+                    },
+                    type_name: &place.type_name,
+                    shape: &place.shape,
+                    bytes: place.range.len() as u64,
+                    format,
+                    parameters: elements.saturating_mul(per_element),
+                }
             })
             .collect();
         tensors.sort_unstable_by_key(|tensor| tensor.name);

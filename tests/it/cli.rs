@@ -338,6 +338,42 @@ fn a_model_that_cannot_be_used_is_refused_with_one_line() {
     assert_refused(&not_numbers, 5, "not numbers");
 }
 
+/// Arguments for a model that needs more memory than any machine has.
+fn with_giant(args: &[&str]) -> Output {
+    let dir = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(model("dense-a")).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), dir.path().join(entry.file_name())).unwrap();
+    }
+    for (key, value) in [
+        ("max_position_embeddings", 1 << 24),
+        ("num_attention_heads", 1024),
+        ("num_key_value_heads", 1024),
+        ("head_dim", 4096),
+    ] {
+        edit_config(dir.path(), key, json!(value));
+    }
+    let folder = dir.path().to_str().unwrap();
+    run(&[args, &["--context", "16777216", "--model", folder]].concat(), b"")
+}
+
+#[test]
+fn a_model_that_does_not_fit_is_refused_before_it_is_loaded_unless_forced() {
+    let refused = with_giant(&["run", "hi"]);
+    assert_refused(&refused, 6, "with a context of 16777216 tokens the model needs ");
+    let said = stderr(&refused);
+    assert!(said.contains("KV cache ") && said.contains(" are available (weights "), "{said}");
+    assert!(said.contains("--force"), "{said}");
+    let json = with_giant(&["run", "hi", "--json"]);
+    let record: Value = serde_json::from_str(&stdout(&json)).unwrap();
+    assert_eq!((code(&json), record["error"]["code"].as_str()), (6, Some("too_big")));
+    // Loading goes on to what else is wrong with it.
+    assert_refused(&with_giant(&["run", "hi", "--force"]), 5, "has shape");
+    // A toy in all of its context fits everywhere, and nothing is said about it.
+    let fits = run(&brief(&["run", "hi", "--context", "16777216"]), b"");
+    assert_eq!((code(&fits), stderr(&fits).contains("memory")), (0, false));
+}
+
 #[test]
 fn input_that_cannot_be_answered_is_refused_with_one_line() {
     assert_refused(&run(&["run"], b"\xff\xfe"), 2, "standard input is not valid UTF-8");

@@ -20,6 +20,7 @@ async fn open(context_tokens: usize) -> Session {
         is_default: false,
         device: DeviceChoice::Cpu,
         context_tokens: Some(context_tokens),
+        force: false,
         states: None,
     };
     let (mut session, _engine) = start(load).unwrap();
@@ -203,6 +204,7 @@ async fn a_model_that_is_not_there_fails_every_turn_with_the_reason() {
         is_default: false,
         device: DeviceChoice::Cpu,
         context_tokens: None,
+        force: false,
         states: None,
     };
     let (mut session, _engine) = start(load).unwrap();
@@ -238,6 +240,7 @@ async fn the_engine_ends_with_its_face() {
         is_default: false,
         device: DeviceChoice::Cpu,
         context_tokens: Some(4096),
+        force: false,
         states: None,
     };
     let (session, engine) = start(load).unwrap();

@@ -16,6 +16,7 @@ fn engine() -> Engine {
         is_default: false,
         device: DeviceChoice::Cpu,
         context_tokens: None,
+        force: false,
         states: None,
     };
     Engine::load(&load).unwrap()

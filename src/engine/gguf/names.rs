@@ -125,6 +125,10 @@ impl Names {
         }
     }
 
+    pub fn trunk_layers(&self) -> usize {
+        self.trunk_layers
+    }
+
     pub fn has_tiled_value_heads(&self) -> bool {
         self.has_tiled_value_heads
     }

@@ -21,6 +21,7 @@ fn engine_of(dir: PathBuf, folder: &Path, worth: Duration) -> Engine {
         is_default: false,
         device: DeviceChoice::Cpu,
         context_tokens: None,
+        force: false,
         states: Some(StateOptions { folder: folder.join("states"), worth }),
     })
     .unwrap()

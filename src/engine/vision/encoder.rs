@@ -24,6 +24,21 @@ const MAX_SCORES: usize = 16 << 20;
 /// Patches whose widest activations are held at once.
 const TILE: usize = 4096;
 
+/// Memory that [`Encoder::encode`] takes for a frame of so many patches, besides the weights.
+pub fn workspace_bytes(config: &VisionConfig, patches: u64) -> u64 {
+    let [width, inner, heads] =
+        [config.hidden_size, config.intermediate_size, config.num_heads].map(|n| n as u64);
+    let tile = patches.min(TILE as u64);
+    let scores = (MAX_SCORES as u64).min(heads * patches * patches);
+    // Queries, keys and values together and apart; scores and their softmax.
+    let attention = patches * 6 * width + 3 * scores;
+    // The inner activations and what GELU makes of them.
+    let mlp = tile * 4 * inner;
+    // Patches, positions, and the stream before and after.
+    let stream = patches * (config.patch_values() as u64 + 4 * width);
+    (attention.max(mlp) + stream).saturating_mul(size_of::<f32>() as u64)
+}
+
 pub struct Encoder {
     patch_embed: Affine,
     /// The table of learned positions `[side * side, hidden_size]`, on the host.

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::super::config::{CONFIG_LIMIT_BYTES, ConfigError, read_json};
 use super::blocks::{FP8_BLOCK, INT4_BLOCK};
-use super::{Checkpoint, Weight, WeightFormat, WeightsError, check_shape};
+use super::{Checkpoint, Place, Weight, WeightFormat, WeightsError, check_shape};
 
 /// Numbers of four bits in a stored word.
 const NIBBLES: usize = 8;
@@ -106,6 +106,21 @@ impl Packing {
                 "a checkpoint quantised by {:?}",
                 if other.is_empty() { "unknown" } else { other }
             )),
+        }
+    }
+
+    /// How a tensor's numbers are held once its matrix is put together, and how many of them each of its elements
+    /// stands for: none, if they are scales of another tensor's numbers.
+    pub fn held_as(self, name: &str, place: &Place) -> (Option<WeightFormat>, u64) {
+        let is_part = |parts: &[&str]| parts.iter().any(|part| name.ends_with(part));
+        match self {
+            Self::Fp8 if place.type_name == "F8_E4M3" => (Some(WeightFormat::Fp8), 1),
+            Self::Fp8 if is_part(&[".weight_scale_inv"]) => (None, 0),
+            Self::Gptq { .. } | Self::Awq if is_part(&[".qweight"]) => {
+                (Some(WeightFormat::Int4), NIBBLES as u64)
+            }
+            Self::Gptq { .. } | Self::Awq if is_part(&[".qzeros", ".scales", ".g_idx"]) => (None, 0),
+            _ => (place.format, 1),
         }
     }
 

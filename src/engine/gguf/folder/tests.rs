@@ -155,6 +155,7 @@ fn shards_belong_together() {
 fn an_engine_says_what_it_found() {
     let options = LoadOptions {
         dir: fixture("dense-a-q8_0"),
+        force: false,
         states: None,
         is_default: false,
         device: DeviceChoice::Cpu,

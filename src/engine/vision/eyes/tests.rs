@@ -19,6 +19,7 @@ fn engine(dir: PathBuf) -> Engine {
         is_default: false,
         device: DeviceChoice::Cpu,
         context_tokens: None,
+        force: false,
         states: None,
     })
     .unwrap()

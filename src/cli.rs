@@ -21,6 +21,7 @@ use crate::tui::Images;
   loquat --model DIR                       chat with the model in DIR
   git diff | loquat run --model DIR 'Write a commit message'
   loquat run --model DIR -i chart.png 'The data as CSV'
+  loquat models inspect DIR                what the model in DIR is, and whether it fits into memory
   printf 'Capital of France?\\nCapital of Peru?\\n' | loquat batch --model DIR
 
 Exit codes: 0 done; 1 internal error; 2 wrong usage or input; 3 some records of a batch failed;
@@ -46,6 +47,9 @@ pub enum CliCommand {
     Batch(BatchArgs),
     /// Measure this machine with this model: reading, writing, drafting, looking at pictures.
     Bench(BenchArgs),
+    /// Look at models.
+    #[command(subcommand)]
+    Models(ModelsCommand),
     /// Conformance commands, documented in `src/dev.rs`.
     #[command(hide = true, subcommand)]
     Dev(DevCommand),
@@ -260,6 +264,25 @@ pub struct BenchArgs {
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..=16384))]
     pub picture: Vec<u32>,
     /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ModelsCommand {
+    /// What a model is, how large its parts are, and whether it fits into memory; it is not loaded.
+    Inspect(InspectArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// As for --model, which it comes before
+    #[arg(value_name = "MODEL")]
+    pub named: Option<PathBuf>,
+    /// Also list every tensor with its format, bytes and shape
+    #[arg(long)]
+    pub tensors: bool,
+    /// Print one JSON object, with all tensors
     #[arg(long)]
     pub json: bool,
 }

@@ -11,6 +11,7 @@ pub mod generate;
 pub mod gguf;
 #[cfg(test)]
 mod golden;
+pub mod inspect;
 pub mod kernels;
 pub mod model;
 pub mod model_file;

@@ -22,7 +22,7 @@
 //! | `main`, `cli`, `settings` | what was typed, what it means, exit codes | everything |
 //! | `tui` | the terminal interface: `update(state, msg) -> effects`, a pure `view`, one loop | `session`, `msg`, `chat` |
 //! | `batch` | `loquat batch` and `loquat run` | `session`, `msg`, `chat`, `settings` |
-//! | `bench`, `dev` | measuring a machine; conformance commands for developers | `engine` |
+//! | `models`, `bench`, `dev` | looking at models; measuring a machine; conformance commands for developers | `engine` |
 //! | `session` | conversations, the queue, the bridge from async to the engine thread | `engine`, `msg`, `chat` |
 //! | `engine` | model folder in, token stream out; synchronous | `msg`, `chat` |
 //! | `engine/weights`, `engine/gguf` | a model's files, whatever their format, as a folder in Hub layout | each other |
@@ -54,6 +54,7 @@ pub mod session;
 
 pub mod batch;
 pub mod bench;
+pub mod models;
 pub mod tui;
 
 pub mod cli;

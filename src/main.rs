@@ -7,11 +7,12 @@ use clap::Parser;
 use color_eyre::eyre::WrapErr;
 
 use loquat::batch::{self, Outcome, run, tell};
-use loquat::cli::{BatchArgs, BenchArgs, Cli, CliCommand, DevCommand, RunArgs};
+use loquat::cli::{BatchArgs, BenchArgs, Cli, CliCommand, DevCommand, InspectArgs, ModelsCommand, RunArgs};
+use loquat::engine::generate::EngineError;
 use loquat::engine::prompt::child;
 use loquat::session::{self, Session};
 use loquat::settings::Settings;
-use loquat::{bench, dev, tui};
+use loquat::{bench, dev, models, tui};
 
 fn main() -> ExitCode {
     // First of all, before anything is set up: a child that renders a template needs nothing else.
@@ -44,7 +45,13 @@ fn quiet_vulkan() {}
 
 fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
     let interactive = io::stdin().is_terminal() && io::stdout().is_terminal();
-    let settings = match Settings::new(cli.model, cli.turn) {
+    let mut model = cli.model;
+    if let Some(CliCommand::Models(ModelsCommand::Inspect(InspectArgs { named: Some(named), .. }))) =
+        &cli.command
+    {
+        model.model = Some(named.clone());
+    }
+    let settings = match Settings::new(model, cli.turn) {
         Ok(settings) => settings,
         Err(error) => {
             tell(&error.to_string());
@@ -58,6 +65,7 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
             with_session(&settings, async |session| batch(session, &settings, &args).await)
         }
         Some(CliCommand::Bench(args)) => Ok(run_bench(&settings, &args).exit_code()),
+        Some(CliCommand::Models(command)) => Ok(run_models(&settings, &command).exit_code()),
         Some(CliCommand::Run(args)) => one_shot(&settings, args),
         None if !interactive => one_shot(&settings, RunArgs::default()),
         Some(CliCommand::Chat) if !interactive => {
@@ -163,7 +171,17 @@ fn run_dev(settings: &Settings, command: DevCommand) -> Outcome {
 }
 
 fn run_bench(settings: &Settings, args: &BenchArgs) -> Outcome {
-    match bench::bench(&settings.load, args) {
+    outcome(bench::bench(&settings.load, args))
+}
+
+fn run_models(settings: &Settings, command: &ModelsCommand) -> Outcome {
+    match command {
+        ModelsCommand::Inspect(args) => outcome(models::inspect(&settings.load, args)),
+    }
+}
+
+fn outcome(result: Result<(), EngineError>) -> Outcome {
+    match result {
         Ok(()) => Outcome::Done,
         Err(error) => {
             tell(&error.to_string());

@@ -5,14 +5,16 @@
 //! would bring the whole machine to a halt. Plain arithmetic: how much memory there is says `ram.rs`.
 
 use std::fmt;
+use std::path::Path;
 
 use super::cache;
 use super::checkpoints;
 use super::config::vision::VisionConfig;
-use super::config::{LayerType, ModelConfig};
+use super::config::{ConfigError, LayerType, ModelConfig};
 use super::generate::PREFILL_CHUNK;
 use super::model::mtp::Mtp;
 use super::vision::encoder;
+use super::vision::processor_config::ProcessorConfig;
 use super::weights::groups::Group;
 use super::weights::{Checkpoint, TensorFacts};
 use crate::chat::Detail;
@@ -33,6 +35,8 @@ pub struct Plan<'a> {
     pub config: &'a ModelConfig,
     pub weights: Weights,
     pub has_mtp: bool,
+    /// The largest picture that the model takes.
+    pub picture_pixels: u64,
     pub is_gpu: bool,
 }
 
@@ -99,15 +103,26 @@ impl Weights {
 }
 
 impl<'a> Plan<'a> {
-    /// Reads no numbers, only what headers say of them.
-    pub fn new(config: &'a ModelConfig, checkpoint: &Checkpoint, is_gpu: bool) -> Self {
-        let tensors = checkpoint.tensors();
-        Self {
+    /// Of the model in `dir`. Reads no weights, only what headers say of them.
+    ///
+    /// # Errors
+    /// If the limits of pictures can't be read.
+    pub fn new(
+        dir: &Path,
+        config: &'a ModelConfig,
+        checkpoint: &Checkpoint,
+        is_gpu: bool,
+    ) -> Result<Self, ConfigError> {
+        let weights = Weights::of(&checkpoint.tensors(), config, is_gpu);
+        let tower = config.vision.as_ref().filter(|_| weights.vision.is_some());
+        let limits = tower.map(|tower| ProcessorConfig::open(dir, tower)).transpose()?;
+        Ok(Self {
             config,
-            weights: Weights::of(&tensors, config, is_gpu),
+            weights,
             has_mtp: Mtp::prefix(checkpoint).is_some(),
+            picture_pixels: limits.map_or(0, |limits| limits.image.max_pixels),
             is_gpu,
-        }
+        })
     }
 
     /// What it takes with a full context of so many tokens. More tokens never take less.
@@ -129,7 +144,8 @@ impl<'a> Plan<'a> {
             kv_cache,
             states: config.state_bytes() as u64 * (1 + u64::from(self.has_mtp)),
             checkpoints: checkpoints::most_bytes(config) as u64,
-            workspace: prefill_bytes(config, context_tokens as u64).max(vision.map_or(0, picture_bytes)),
+            workspace: prefill_bytes(config, context_tokens as u64)
+                .max(vision.map_or(0, |vision| picture_bytes(vision, self.picture_pixels))),
             program: PROGRAM_BYTES + TOKENIZER_BYTES * config.vocab_size as u64,
         }
     }
@@ -179,9 +195,9 @@ fn prefill_bytes(config: &ModelConfig, n: u64) -> u64 {
     let (conv, value) = (config.conv_dim() as u64, config.linear_value_dim() as u64);
     // The convolution's window twice; what comes out of it; gates and outputs.
     let linear = t * (3 * conv + 6 * value);
-    // Queries with their gates, twice; scores, masked scores and weights; the mask; keys and values in one piece.
+    // Queries with their gates, thrice; scores with and without the mask; the mask; keys and values in one piece.
     let scores = MAX_SCORES.min(heads * t * n);
-    let attention = 6 * t * heads * d + 3 * scores + t * n + 2 * n * kv_heads * d;
+    let attention = 6 * t * heads * d + 2 * scores + t * n + 2 * n * kv_heads * d;
     let inner = match &config.moe {
         None => config.intermediate_size as u64,
         Some(moe) => {
@@ -194,10 +210,10 @@ fn prefill_bytes(config: &ModelConfig, n: u64) -> u64 {
     (linear.max(attention).max(feed_forward) + 6 * t * hidden).saturating_mul(F32)
 }
 
-/// What it takes to look at a picture as large as pictures are made unless told otherwise.
-fn picture_bytes(vision: &VisionConfig) -> u64 {
+/// What it takes to look at a picture as large as it may be, and as pictures are made unless told otherwise.
+fn picture_bytes(vision: &VisionConfig, most_pixels: u64) -> u64 {
     let patch_pixels = (vision.patch_size * vision.patch_size) as u64;
-    encoder::workspace_bytes(vision, Detail::default().max_pixels() / patch_pixels)
+    encoder::workspace_bytes(vision, Detail::default().max_pixels().min(most_pixels) / patch_pixels)
 }
 
 /// A model that doesn't fit, and what would.

@@ -241,7 +241,7 @@ impl Engine {
             && !options.force
             && let Some(available) = ram::available()
         {
-            let plan = Plan::new(&config, &checkpoint, device.is_gpu);
+            let plan = Plan::new(dir, &config, &checkpoint, device.is_gpu)?;
             plan.check(context_tokens, available).map_err(Box::new)?;
         }
         let eyes = Eyes::open(dir, &config, &checkpoint, &tokenizer, &device)?;
@@ -603,7 +603,7 @@ fn common_prefix<T: PartialEq>(a: &[T], b: &[T]) -> usize {
 }
 
 /// A repository's name rather than the hash of its snapshot folder.
-fn display_name(dir: &Path) -> String {
+pub(super) fn display_name(dir: &Path) -> String {
     if built_in::is_built_in(dir) {
         return built_in::NAME.into();
     }

@@ -353,6 +353,24 @@ impl Checkpoint {
         hash.finalize().into()
     }
 
+    /// Files that the tensors are in.
+    pub fn n_files(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// What kind of files they are.
+    pub fn container(&self) -> &'static str {
+        match self.names {
+            Some(_) => "GGUF",
+            None => "safetensors",
+        }
+    }
+
+    /// How a quantised checkpoint in Hub layout is packed.
+    pub fn packing(&self) -> Option<&'static str> {
+        self.packing.map(Packing::name)
+    }
+
     /// Bytes of all tensors together.
     pub fn total_bytes(&self) -> u64 {
         self.entries.values().map(|entry| entry.place.range.len() as u64).sum()

@@ -338,6 +338,111 @@ fn a_model_that_cannot_be_used_is_refused_with_one_line() {
     assert_refused(&not_numbers, 5, "not numbers");
 }
 
+/// What `models inspect` says of a model, as JSON.
+fn inspected(args: &[&str]) -> Value {
+    let output = finish(loquat(&[&["models", "inspect", "--json"], args].concat()), b"");
+    assert_eq!((code(&output), stderr(&output)), (0, String::new()), "{args:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn inspect_says_what_a_model_is_and_what_it_takes() {
+    let dense = inspected(&[model("dense-a").to_str().unwrap()]);
+    assert_eq!(dense["layers"], json!({"linear_attention": 3, "full_attention": 1}));
+    assert_eq!(
+        (&dense["architecture"], &dense["vision"], &dense["experts"]),
+        (&json!("qwen3_5_text"), &json!(false), &Value::Null)
+    );
+    assert_eq!((&dense["memory"]["fits"], &dense["memory"]["device"]), (&json!(true), &json!("cpu")));
+    let sum = |object: &Value, key: &str| -> u64 {
+        object.as_object().unwrap().values().map(|part| part[key].as_u64().unwrap()).sum()
+    };
+    for key in ["bytes", "parameters"] {
+        assert_eq!(
+            (sum(&dense["parts"], key), sum(&dense["formats"], key)),
+            (dense[key].as_u64().unwrap(), dense[key].as_u64().unwrap())
+        );
+    }
+    let tensors = dense["tensors"].as_array().unwrap();
+    let bytes: u64 = tensors.iter().map(|tensor| tensor["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(bytes, dense["bytes"]);
+    let terms: u64 =
+        dense["memory"]["terms"].as_object().unwrap().values().map(|bytes| bytes.as_u64().unwrap()).sum();
+    assert_eq!(terms, dense["memory"]["total"]);
+
+    let gguf = model("gguf").with_file_name("dense-a-q8_0.gguf");
+    let gguf = inspected(&["--model", gguf.to_str().unwrap()]);
+    assert!(gguf["found"].as_str().unwrap().ends_with("GGUF, 1 file"), "{}", gguf["found"]);
+    assert_eq!(gguf["parameters"], dense["parameters"]);
+    assert!(gguf["bytes"].as_u64() < dense["bytes"].as_u64());
+    let moe = inspected(&[model("moe").to_str().unwrap(), "--context", "64"]);
+    assert!(
+        moe["parts"]["experts"]["bytes"].as_u64() > Some(0) && moe["vision"] == true && moe["mtp"] == true
+    );
+    assert_eq!(moe["memory"]["context"], 64);
+    // Without a name: the built-in model, as everywhere.
+    assert_eq!(inspected(&[])["name"], "demo");
+}
+
+#[test]
+fn inspect_writes_for_people_and_lists_tensors_when_asked() {
+    let dense = model("dense-a");
+    let dense = dense.to_str().unwrap();
+    let text = |args: &[&str]| stdout(&finish(loquat(&[&["models", "inspect", dense], args].concat()), b""));
+    let brief = text(&[]);
+    for line in
+        ["dense-a/model\n", "4: 3 linear attention, 1 full attention", "safetensors, 1 file", "It fits."]
+    {
+        assert!(brief.contains(line), "{line}: {brief}");
+    }
+    assert!(!brief.contains("model.layers.0."));
+    let long = text(&["--tensors"]);
+    let tensor =
+        long.lines().find(|line| line.ends_with(" model.embed_tokens.weight")).expect("it is listed");
+    assert!(tensor.contains("BF16 ") && tensor.contains(" [512, 64] "), "{tensor}");
+    assert!(long.starts_with(brief.split("\nmemory").next().unwrap()));
+}
+
+#[test]
+fn inspect_refuses_what_loading_would_and_cleans_what_it_prints() {
+    let inspect = |path: &str| finish(loquat(&["models", "inspect", path]), b"");
+    assert_refused(&inspect("/nowhere"), 5, "the folder doesn't exist");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    assert_refused(&inspect(path), 5, "no config.json");
+    fs::copy(model("dense-a").join("config.json"), dir.path().join("config.json")).unwrap();
+    assert_refused(&inspect(path), 5, "holds no model.safetensors");
+    let write = |header: Value, bytes: usize| {
+        let header = header.to_string();
+        let mut file = (header.len() as u64).to_le_bytes().to_vec();
+        file.extend(header.as_bytes());
+        file.resize(file.len() + bytes, 0);
+        fs::write(dir.path().join("model.safetensors"), file).unwrap();
+    };
+    write(json!({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}), 0);
+    assert_refused(&inspect(path), 5, "model.safetensors is damaged");
+    write(json!({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}), 4);
+    assert_refused(&inspect(path), 5, "model.embed_tokens.weight is missing");
+    write(json!({"model.embed_tokens.weight": {"dtype": "I64", "shape": [1, 1], "data_offsets": [0, 8]}}), 8);
+    assert_refused(&inspect(path), 5, "stored as I64, which is not supported");
+
+    let embedding = json!({"dtype": "F32", "shape": [1, 1], "data_offsets": [0, 4]});
+    let hostile = json!({"dtype": "F32", "shape": [1], "data_offsets": [4, 8]});
+    write(
+        json!({"model.embed_tokens.weight": embedding, "\u{1b}]52;c;eA==\u{7}new\nline\u{9b}2J": hostile}),
+        8,
+    );
+    for args in [["--tensors"], ["--json"]] {
+        let output = finish(loquat(&["models", "inspect", path, args[0]]), b"");
+        let text = stdout(&output);
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        assert!(
+            text.contains("new line") && !text.contains(|c: char| c.is_control() && c != '\n'),
+            "{text:?}"
+        );
+    }
+}
+
 /// Arguments for a model that needs more memory than any machine has.
 fn with_giant(args: &[&str]) -> Output {
     let dir = tempfile::tempdir().unwrap();
@@ -364,9 +469,6 @@ fn a_model_that_does_not_fit_is_refused_before_it_is_loaded_unless_forced() {
     let said = stderr(&refused);
     assert!(said.contains("KV cache ") && said.contains(" are available (weights "), "{said}");
     assert!(said.contains("--force"), "{said}");
-    let json = with_giant(&["run", "hi", "--json"]);
-    let record: Value = serde_json::from_str(&stdout(&json)).unwrap();
-    assert_eq!((code(&json), record["error"]["code"].as_str()), (6, Some("too_big")));
     // Loading goes on to what else is wrong with it.
     assert_refused(&with_giant(&["run", "hi", "--force"]), 5, "has shape");
     // A toy in all of its context fits everywhere, and nothing is said about it.

@@ -30,12 +30,11 @@ pub fn workspace_bytes(config: &VisionConfig, patches: u64) -> u64 {
         [config.hidden_size, config.intermediate_size, config.num_heads].map(|n| n as u64);
     let tile = patches.min(TILE as u64);
     let scores = (MAX_SCORES as u64).min(heads * patches * patches);
-    // Queries, keys and values together and apart; scores and their softmax.
-    let attention = patches * 6 * width + 3 * scores;
+    // Queries, keys and values together and apart; scores, of which the softmax is taken in their place.
+    let attention = patches * 6 * width + scores;
     // The inner activations and what GELU makes of them.
-    let mlp = tile * 4 * inner;
-    // Patches, positions, and the stream before and after.
-    let stream = patches * (config.patch_values() as u64 + 4 * width);
+    let mlp = tile * 2 * inner;
+    let stream = patches * 2 * width;
     (attention.max(mlp) + stream).saturating_mul(size_of::<f32>() as u64)
 }
 

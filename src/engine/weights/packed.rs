@@ -109,6 +109,14 @@ impl Packing {
         }
     }
 
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fp8 => "FP8",
+            Self::Gptq { .. } => "GPTQ",
+            Self::Awq => "AWQ",
+        }
+    }
+
     /// How a tensor's numbers are held once its matrix is put together, and how many of them each of its elements
     /// stands for: none, if they are scales of another tensor's numbers.
     pub fn held_as(self, name: &str, place: &Place) -> (Option<WeightFormat>, u64) {

@@ -64,8 +64,7 @@ fn by_format<'a>(tensors: &[TensorFacts<'a>]) -> Vec<(&'a str, Sum)> {
     for tensor in tensors {
         formats.entry(tensor.type_name).or_default().push(tensor);
     }
-    let mut sums: Vec<_> =
-        formats.into_iter().map(|(name, tensors)| (name, Sum::of(tensors.into_iter()))).collect();
+    let mut sums: Vec<_> = formats.into_iter().map(|(name, tensors)| (name, Sum::of(tensors))).collect();
     sums.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.bytes));
     sums
 }

@@ -181,109 +181,115 @@ mod x86 {
         if format == F32 { 4 } else { 2 }
     }
 
-    /// Products over the first `n` columns, a multiple of [`BLOCK_512`].
-    ///
-    /// # Safety
-    /// AVX-512F is there, `w` holds `sums.len()` rows of `row_bytes`, and each row and vector has `n` numbers.
-    #[target_feature(enable = "avx512f")]
-    pub unsafe fn avx512<const T: usize>(
-        format: WeightFormat,
-        w: &[u8],
-        row_bytes: usize,
-        x: [&[f32]; T],
-        n: usize,
-        sums: &mut [[f32; T]],
-    ) {
-        let (w, x) = (w.as_ptr(), x.map(<[f32]>::as_ptr));
-        // SAFETY: as the caller promises.
-        unsafe {
-            match format {
-                WeightFormat::Bf16 => rows_512::<BF16, T>(w, row_bytes, x, n, sums),
-                WeightFormat::F16 => rows_512::<F16, T>(w, row_bytes, x, n, sums),
-                _ => rows_512::<F32, T>(w, row_bytes, x, n, sums),
+    /// Defines `$name`, products with vectors of one width. The widths differ in how many rows have their running sums in
+    /// the registers together (`$rows`, for one vector, for two, and for more), in how a block of a row is widened and
+    /// in how the lanes of the running sums are added up.
+    macro_rules! products {
+        (
+            $name:ident, $features:tt, $block:ident, rows: [$one:literal, $two:literal, $more:literal],
+            $zero:ident, $load:ident, $multiply_add:ident, $widen:ident, $add_up:ident
+        ) => {
+            /// Products over the first `n` columns, a multiple of the block.
+            ///
+            /// # Safety
+            /// The instructions are there, `w` holds `sums.len()` rows of `row_bytes`, and each row and vector has `n`
+            /// numbers.
+            #[target_feature(enable = $features)]
+            pub unsafe fn $name<const T: usize>(
+                format: WeightFormat,
+                w: &[u8],
+                row_bytes: usize,
+                x: [&[f32]; T],
+                n: usize,
+                sums: &mut [[f32; T]],
+            ) {
+                /// # Safety
+                /// As above.
+                #[target_feature(enable = $features)]
+                unsafe fn rows<const FORMAT: u8, const T: usize>(
+                    w: *const u8,
+                    row_bytes: usize,
+                    x: [*const f32; T],
+                    n: usize,
+                    sums: &mut [[f32; T]],
+                ) {
+                    let mut done = 0;
+                    while done < sums.len() {
+                        let left = &mut sums[done..];
+                        // SAFETY: rows from `done` on, of which there are as many as `left` has places.
+                        done += unsafe {
+                            let w = w.add(done * row_bytes);
+                            match (T, left.len()) {
+                                (1, $one..) => tile::<FORMAT, $one, T>(w, row_bytes, x, n, left),
+                                (1 | 2, $two..) => tile::<FORMAT, $two, T>(w, row_bytes, x, n, left),
+                                (_, $more..) => tile::<FORMAT, $more, T>(w, row_bytes, x, n, left),
+                                _ => tile::<FORMAT, 1, T>(w, row_bytes, x, n, left),
+                            }
+                        };
+                    }
+                }
+
+                /// The products of `R` rows, which it says.
+                ///
+                /// # Safety
+                /// As above, and `sums` has `R` places.
+                #[target_feature(enable = $features)]
+                // Plain loops over registers: unlike iterators they are unrolled at every level of optimisation.
+                #[allow(clippy::needless_range_loop)]
+                unsafe fn tile<const FORMAT: u8, const R: usize, const T: usize>(
+                    w: *const u8,
+                    row_bytes: usize,
+                    x: [*const f32; T],
+                    n: usize,
+                    sums: &mut [[f32; T]],
+                ) -> usize {
+                    let mut running = [[$zero(); T]; R];
+                    let mut i = 0;
+                    while i < n {
+                        let mut x_now = [[$zero(); 2]; T];
+                        for token in 0..T {
+                            let x = x[token];
+                            // SAFETY: a whole block begins at `i`.
+                            x_now[token] = unsafe { [$load(x.add(i)), $load(x.add(i + $block / 2))] };
+                        }
+                        for row in 0..R {
+                            // SAFETY: as above; the row is one of those that the caller promises.
+                            let [a, b] = unsafe {
+                                $widen::<FORMAT>(w.add(row * row_bytes + i * number_bytes(FORMAT)))
+                            };
+                            for token in 0..T {
+                                let sum = $multiply_add(a, x_now[token][0], running[row][token]);
+                                running[row][token] = $multiply_add(b, x_now[token][1], sum);
+                            }
+                        }
+                        i += $block;
+                    }
+                    $add_up(running, sums);
+                    R
+                }
+
+                let (w, x) = (w.as_ptr(), x.map(<[f32]>::as_ptr));
+                // SAFETY: as the caller promises.
+                unsafe {
+                    match format {
+                        WeightFormat::Bf16 => rows::<BF16, T>(w, row_bytes, x, n, sums),
+                        WeightFormat::F16 => rows::<F16, T>(w, row_bytes, x, n, sums),
+                        _ => rows::<F32, T>(w, row_bytes, x, n, sums),
+                    }
+                }
             }
-        }
+        };
     }
 
-    /// # Safety
-    /// As [`avx512`].
-    #[target_feature(enable = "avx512f")]
-    unsafe fn rows_512<const FORMAT: u8, const T: usize>(
-        w: *const u8,
-        row_bytes: usize,
-        x: [*const f32; T],
-        n: usize,
-        sums: &mut [[f32; T]],
-    ) {
-        let mut done = 0;
-        while done < sums.len() {
-            let left = &mut sums[done..];
-            // SAFETY: rows from `done` on, of which there are as many as `left` has places.
-            done += unsafe {
-                let w = w.add(done * row_bytes);
-                // Sixteen running sums: enough to hide the latency of each, few enough for the registers.
-                match (T, left.len()) {
-                    (1, 16..) => tile_512::<FORMAT, 16, T>(w, row_bytes, x, n, left),
-                    (1 | 2, 8..) => tile_512::<FORMAT, 8, T>(w, row_bytes, x, n, left),
-                    (_, 4..) => tile_512::<FORMAT, 4, T>(w, row_bytes, x, n, left),
-                    _ => tile_512::<FORMAT, 1, T>(w, row_bytes, x, n, left),
-                }
-            };
-        }
+    // Sixteen running sums: enough to hide the latency of each, few enough for the registers.
+    products! {
+        avx512, "avx512f", BLOCK_512, rows: [16, 8, 4],
+        _mm512_setzero_ps, _mm512_loadu_ps, _mm512_fmadd_ps, widen_512, add_up_512
     }
-
-    /// The products of `R` rows, which it says.
-    ///
-    /// # Safety
-    /// As [`avx512`], and `sums` has `R` places.
-    #[target_feature(enable = "avx512f")]
-    // Plain loops over registers: unlike iterators they are unrolled at every level of optimisation.
-    #[allow(clippy::needless_range_loop)]
-    unsafe fn tile_512<const FORMAT: u8, const R: usize, const T: usize>(
-        w: *const u8,
-        row_bytes: usize,
-        x: [*const f32; T],
-        n: usize,
-        sums: &mut [[f32; T]],
-    ) -> usize {
-        let mut running = [[_mm512_setzero_ps(); T]; R];
-        let mut i = 0;
-        while i < n {
-            let mut x_now = [[_mm512_setzero_ps(); 2]; T];
-            for token in 0..T {
-                // SAFETY: `i + 32 <= n`.
-                x_now[token] =
-                    unsafe { [_mm512_loadu_ps(x[token].add(i)), _mm512_loadu_ps(x[token].add(i + 16))] };
-            }
-            for row in 0..R {
-                // SAFETY: as above; the row is one of those that the caller promises.
-                let [a, b] =
-                    unsafe { widen_512::<FORMAT>(w.add(row * row_bytes + i * number_bytes(FORMAT))) };
-                for token in 0..T {
-                    let sum = _mm512_fmadd_ps(a, x_now[token][0], running[row][token]);
-                    running[row][token] = _mm512_fmadd_ps(b, x_now[token][1], sum);
-                }
-            }
-            i += BLOCK_512;
-        }
-        let mut all = [_mm512_setzero_ps(); 16];
-        for row in 0..R {
-            for token in 0..T {
-                // The condition holds: no tile has more sums. It is for tiles that are compiled but never used.
-                if row * T + token < 16 {
-                    all[row * T + token] = running[row][token];
-                }
-            }
-        }
-        let all = sum_each(all);
-        for row in 0..R {
-            for token in 0..T {
-                if row * T + token < 16 {
-                    sums[row][token] = all[row * T + token];
-                }
-            }
-        }
-        R
+    // There are half as many registers as with AVX-512.
+    products! {
+        avx2, "avx2,fma,f16c", BLOCK_256, rows: [8, 4, 2],
+        _mm256_setzero_ps, _mm256_loadu_ps, _mm256_fmadd_ps, widen_256, add_up_256
     }
 
     /// 32 numbers as two vectors: bf16 those of even and of odd index, others one half after the other.
@@ -306,6 +312,29 @@ mod x86 {
                     _mm512_cvtph_ps(_mm256_loadu_si256(w.add(32).cast())),
                 ],
                 _ => [_mm512_loadu_ps(w.cast()), _mm512_loadu_ps(w.add(64).cast())],
+            }
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    #[allow(clippy::needless_range_loop)]
+    fn add_up_512<const R: usize, const T: usize>(running: [[__m512; T]; R], sums: &mut [[f32; T]]) {
+        let mut all = [_mm512_setzero_ps(); 16];
+        for row in 0..R {
+            for token in 0..T {
+                // The condition holds: no tile has more sums. It is for tiles that are compiled but never used.
+                if row * T + token < 16 {
+                    all[row * T + token] = running[row][token];
+                }
+            }
+        }
+        let all = sum_each(all);
+        for row in 0..R {
+            for token in 0..T {
+                if row * T + token < 16 {
+                    sums[row][token] = all[row * T + token];
+                }
             }
         }
     }
@@ -333,98 +362,15 @@ mod x86 {
         lanes
     }
 
-    /// Products over the first `n` columns, a multiple of [`BLOCK_256`].
-    ///
-    /// # Safety
-    /// AVX2, FMA and F16C are there; else as [`avx512`].
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub unsafe fn avx2<const T: usize>(
-        format: WeightFormat,
-        w: &[u8],
-        row_bytes: usize,
-        x: [&[f32]; T],
-        n: usize,
-        sums: &mut [[f32; T]],
-    ) {
-        let (w, x) = (w.as_ptr(), x.map(<[f32]>::as_ptr));
-        // SAFETY: as the caller promises.
-        unsafe {
-            match format {
-                WeightFormat::Bf16 => rows_256::<BF16, T>(w, row_bytes, x, n, sums),
-                WeightFormat::F16 => rows_256::<F16, T>(w, row_bytes, x, n, sums),
-                _ => rows_256::<F32, T>(w, row_bytes, x, n, sums),
-            }
-        }
-    }
-
-    /// # Safety
-    /// As [`avx2`].
-    #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn rows_256<const FORMAT: u8, const T: usize>(
-        w: *const u8,
-        row_bytes: usize,
-        x: [*const f32; T],
-        n: usize,
-        sums: &mut [[f32; T]],
-    ) {
-        let mut done = 0;
-        while done < sums.len() {
-            let left = &mut sums[done..];
-            // SAFETY: rows from `done` on, of which there are as many as `left` has places.
-            done += unsafe {
-                let w = w.add(done * row_bytes);
-                // There are half as many registers as with AVX-512.
-                match (T, left.len()) {
-                    (1, 8..) => tile_256::<FORMAT, 8, T>(w, row_bytes, x, n, left),
-                    (1 | 2, 4..) => tile_256::<FORMAT, 4, T>(w, row_bytes, x, n, left),
-                    (_, 2..) => tile_256::<FORMAT, 2, T>(w, row_bytes, x, n, left),
-                    _ => tile_256::<FORMAT, 1, T>(w, row_bytes, x, n, left),
-                }
-            };
-        }
-    }
-
-    /// The products of `R` rows, which it says.
-    ///
-    /// # Safety
-    /// As [`avx2`], and `sums` has `R` places.
-    #[target_feature(enable = "avx2,fma,f16c")]
-    // Plain loops over registers: unlike iterators they are unrolled at every level of optimisation.
-    #[allow(clippy::needless_range_loop)]
-    unsafe fn tile_256<const FORMAT: u8, const R: usize, const T: usize>(
-        w: *const u8,
-        row_bytes: usize,
-        x: [*const f32; T],
-        n: usize,
-        sums: &mut [[f32; T]],
-    ) -> usize {
-        let mut running = [[_mm256_setzero_ps(); T]; R];
-        let mut i = 0;
-        while i < n {
-            let mut x_now = [[_mm256_setzero_ps(); 2]; T];
-            for token in 0..T {
-                // SAFETY: `i + 16 <= n`.
-                x_now[token] =
-                    unsafe { [_mm256_loadu_ps(x[token].add(i)), _mm256_loadu_ps(x[token].add(i + 8))] };
-            }
-            for row in 0..R {
-                // SAFETY: as above; the row is one of those that the caller promises.
-                let [a, b] =
-                    unsafe { widen_256::<FORMAT>(w.add(row * row_bytes + i * number_bytes(FORMAT))) };
-                for token in 0..T {
-                    let sum = _mm256_fmadd_ps(a, x_now[token][0], running[row][token]);
-                    running[row][token] = _mm256_fmadd_ps(b, x_now[token][1], sum);
-                }
-            }
-            i += BLOCK_256;
-        }
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn add_up_256<const R: usize, const T: usize>(running: [[__m256; T]; R], sums: &mut [[f32; T]]) {
         for (sum, running) in sums[..R].iter_mut().flatten().zip(running.iter().flatten()) {
             let mut lanes = [0.0f32; 8];
             // SAFETY: there is room for eight values.
             unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), *running) };
             *sum = lanes.iter().sum();
         }
-        R
     }
 
     /// 16 numbers as two vectors: bf16 those of even and of odd index, others one half after the other.

@@ -43,11 +43,7 @@ pub fn attend_steps(
         true => by_head.chunks_exact_mut(t * group * d).enumerate().for_each(work),
         false => by_head.par_chunks_exact_mut(t * group * d).enumerate().for_each(work),
     }
-    let mut y = vec![0.0; t * heads * d];
-    for (i, piece) in by_head.chunks_exact(group * d).enumerate() {
-        let (head, token) = (i / t, i % t);
-        y[(token * kv_heads + head) * group * d..][..group * d].copy_from_slice(piece);
-    }
+    let mut y = cpu::heads_to_tokens(&by_head, kv_heads, t, group * d);
     gate_all(&mut y, gate);
     cpu::tensor(y, [t, heads * d])
 }

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::linear::float_tensor;
 
 /// Fewer numbers than this aren't worth waking other threads.
-const MIN_PARALLEL: usize = 1 << 16;
+pub const MIN_PARALLEL: usize = 1 << 16;
 
 /// The tensor's numbers, one after the other, if it lives on the CPU.
 pub fn on_cpu<const D: usize>(tensor: &Tensor<D>) -> Option<FlexTensor> {
@@ -37,6 +37,16 @@ pub fn by_rows(y: &mut [f32], width: usize, work: impl Fn(usize, &mut [f32]) + S
     }
     let rows = (MIN_PARALLEL / width).max(1);
     y.par_chunks_mut(rows * width).enumerate().for_each(|(i, y)| work(i * rows, y));
+}
+
+/// Pieces of `width` numbers, `t` tokens for each of `heads`, in the order of the tokens.
+pub fn heads_to_tokens(by_head: &[f32], heads: usize, t: usize, width: usize) -> Vec<f32> {
+    let mut by_token = vec![0.0; by_head.len()];
+    for (i, piece) in by_head.chunks_exact(width).enumerate() {
+        let (head, token) = (i / t, i % t);
+        by_token[(token * heads + head) * width..][..width].copy_from_slice(piece);
+    }
+    by_token
 }
 
 /// Defines `$name` as `$body`, an inlined function, compiled for AVX-512, for AVX2 and for every processor, of which

@@ -17,11 +17,8 @@ use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
 use super::Kernels;
-use super::cpu::best_of_three;
+use super::cpu::{MIN_PARALLEL, best_of_three, heads_to_tokens};
 use super::linear::float_tensor;
-
-/// Fewer numbers than this aren't worth waking other threads.
-const MIN_PARALLEL: usize = 1 << 16;
 
 /// What the rule reads of `t` tokens: `q`, `k` `[t, key_heads, d_k]` (normalised, `q` scaled), `v`
 /// `[t, value_heads, d_v]`, `g [t, value_heads, 1]` or `[t, value_heads, d_k]`, `beta [t, value_heads]`. Value head h
@@ -144,10 +141,6 @@ pub(super) fn flex(mut state: FlexTensor, [q, k, v, g, beta]: [FlexTensor; 5]) -
         let heads = states.par_chunks_exact_mut(d_k * d_v).zip(by_head.par_chunks_exact_mut(t * d_v));
         heads.enumerate().for_each(work);
     }
-    let mut o = vec![0.0; t * value_heads * d_v];
-    for (i, piece) in by_head.chunks_exact(d_v).enumerate() {
-        let (head, token) = (i / t, i % t);
-        o[(token * value_heads + head) * d_v..][..d_v].copy_from_slice(piece);
-    }
+    let o = heads_to_tokens(&by_head, value_heads, t, d_v);
     (float_tensor(o, [t, value_heads, d_v]), state)
 }

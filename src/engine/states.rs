@@ -76,6 +76,10 @@ impl States {
 
     /// The file that has read most of a prompt, if it has read more than `at_least` tokens of it.
     pub fn find(&self, keys: &[TokenKey], at_least: usize) -> Option<Found> {
+        // Most turns continue what is in memory: then no file needs to be opened.
+        if keys.len() - 1 < at_least + MIN_GAIN_TOKENS {
+            return None;
+        }
         let mut best: Option<Found> = None;
         for (path, head) in self.mine() {
             let common = head.keys.iter().zip(keys).take_while(|(a, b)| a == b).count();

@@ -49,9 +49,12 @@ pub struct Head {
 impl Head {
     /// Reads what comes before the numbers; `None` if it isn't such a file.
     pub fn read(file: &[u8]) -> Option<Self> {
-        let (_, metadata) = SafeTensors::read_metadata(file).ok()?;
+        let (header_bytes, metadata) = SafeTensors::read_metadata(file).ok()?;
         let said = metadata.metadata().as_ref()?;
-        let keys = SafeTensors::deserialize(file).ok()?.tensor(KEYS).ok()?.data().to_vec();
+        let (start, end) = metadata.info(KEYS)?.data_offsets;
+        // The length of the header stands before it.
+        let data = file.get(size_of::<u64>() + header_bytes..)?;
+        let keys = data.get(start..end)?;
         let keys =
             keys.chunks_exact(8).map(|key| TokenKey(u64::from_le_bytes(key.try_into().expect("8 bytes"))));
         let keys: Vec<TokenKey> = keys.collect();
@@ -82,8 +85,8 @@ pub fn write(cache: &Cache, checkpoints: &[Checkpoint], model: &str, path: &Path
     let mut kv = |name: &str, kv: &Kv, len: usize| {
         if len > 0 {
             let (keys, values) = kv.first(len);
-            parts.push((format!("{name}.keys"), Part::rank3(keys, &device_failed)));
-            parts.push((format!("{name}.values"), Part::rank3(values, &device_failed)));
+            parts.push((format!("{name}.keys"), Part::floats(keys, &device_failed)));
+            parts.push((format!("{name}.values"), Part::floats(values, &device_failed)));
         }
     };
     for (i, layer) in cache.layers.iter().enumerate() {
@@ -99,14 +102,16 @@ pub fn write(cache: &Cache, checkpoints: &[Checkpoint], model: &str, path: &Path
     for (n, Checkpoint { moment, .. }) in checkpoints.iter().enumerate() {
         for (i, state) in moment.delta.iter().enumerate() {
             let recurrent = state.recurrent.clone().expect("a checkpoint is taken between forward passes");
-            parts.push((format!("moments.{n}.{i}.conv"), Part::rank2(state.conv.clone(), &device_failed)));
-            parts.push((format!("moments.{n}.{i}.recurrent"), Part::rank3(recurrent, &device_failed)));
+            parts.push((format!("moments.{n}.{i}.conv"), Part::floats(state.conv.clone(), &device_failed)));
+            parts.push((format!("moments.{n}.{i}.recurrent"), Part::floats(recurrent, &device_failed)));
         }
         let mtp = moment.mtp.as_ref().map(|(len, waiting)| {
             for (name, rows) in [("hidden", &waiting.hidden), ("next", &waiting.next)] {
                 if let Some(rows) = rows {
-                    parts
-                        .push((format!("moments.{n}.mtp.{name}"), Part::rank2(rows.clone(), &device_failed)));
+                    parts.push((
+                        format!("moments.{n}.mtp.{name}"),
+                        Part::floats(rows.clone(), &device_failed),
+                    ));
                 }
             }
             (*len, waiting.positions.0.clone())
@@ -129,12 +134,7 @@ enum Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    fn rank2(tensor: Tensor<2>, failed: &'a Cell<bool>) -> Self {
-        let (shape, read) = (tensor.dims().to_vec(), move || bytes(tensor.clone().try_into_data().ok()?));
-        Self::Floats { shape, read: Box::new(read), failed }
-    }
-
-    fn rank3(tensor: Tensor<3>, failed: &'a Cell<bool>) -> Self {
+    fn floats<const D: usize>(tensor: Tensor<D>, failed: &'a Cell<bool>) -> Self {
         let (shape, read) = (tensor.dims().to_vec(), move || bytes(tensor.clone().try_into_data().ok()?));
         Self::Floats { shape, read: Box::new(read), failed }
     }

@@ -19,7 +19,6 @@ use super::config::{ConfigError, ModelConfig};
 use super::decode::Writer;
 use super::device::{DeviceChoice, DeviceError, open_device};
 use super::fit::{Plan, TooBig};
-use super::gguf;
 use super::model::{Model, Tokens};
 use super::model_file::ModelFileError;
 use super::prompt::pictures::{self, Layout, Misplaced, Seen, Span};
@@ -134,7 +133,7 @@ fn way_out(context: usize, limit: usize) -> String {
 }
 
 /// Which model to load, and where.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct LoadOptions {
     pub dir: PathBuf,
     /// Nobody named this model; the built-in one then says what it is.
@@ -233,8 +232,6 @@ impl Engine {
         let template = ChatTemplate::open(dir)?;
         let generation_config = GenerationConfig::open(dir)?;
         let checkpoint = weights::Checkpoint::open(dir)?;
-        let files = gguf::folder::find(dir).map_err(WeightsError::from)?;
-        let found = files.map(|files| files.describe()).transpose().map_err(WeightsError::from)?;
         let device = open_device(options.device())?;
         let context_tokens = options.context_of(&config);
         if device.shares_ram
@@ -250,7 +247,10 @@ impl Engine {
         let info = ModelInfo {
             name: display_name(dir),
             device: model.device.name.clone(),
-            note: if options.is_default { Some(built_in::NOTE.into()) } else { found },
+            note: match options.is_default {
+                true => Some(built_in::NOTE.into()),
+                false => checkpoint.description.clone(),
+            },
             device_note: model.device.note.clone(),
             context_tokens,
             thinks_by_default: prompt::thinks_by_default(&template).map_err(EngineError::Template)?,

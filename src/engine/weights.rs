@@ -252,6 +252,8 @@ pub struct Checkpoint {
     entries: HashMap<String, Entry>,
     /// Of a GGUF file: what its tensors are called in the original.
     names: Option<Names>,
+    /// Of GGUF files: what they are, for people.
+    pub description: Option<String>,
     /// Of a quantised checkpoint in Hub layout: how its numbers are packed.
     packing: Option<Packing>,
 }
@@ -267,6 +269,7 @@ impl Checkpoint {
             shards: Vec::new(),
             entries: HashMap::new(),
             names: None,
+            description: None,
             packing: None,
         };
         if let Some(files) = folder::find(dir)? {
@@ -296,6 +299,7 @@ impl Checkpoint {
     fn add_gguf(&mut self, files: &folder::Files) -> Result<(), WeightsError> {
         let shards = files.open()?;
         self.names = Some(Names::new(&shards[0]));
+        self.description = Some(folder::describe(&shards));
         for shard in shards {
             let damaged = |why: String| WeightsError::Damaged { path: shard.path.clone(), why };
             for tensor in shard.tensors {

@@ -17,11 +17,9 @@ async fn open(context_tokens: usize) -> Session {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/dense-a/model");
     let load = LoadOptions {
         dir,
-        is_default: false,
         device: DeviceChoice::Cpu,
         context_tokens: Some(context_tokens),
-        force: false,
-        states: None,
+        ..LoadOptions::default()
     };
     let (mut session, _engine) = start(load).unwrap();
     assert!(matches!(session.events.recv().await, Some(Event::ModelLoaded(_))));
@@ -199,14 +197,7 @@ async fn an_answer_ends_where_the_context_does() {
 
 #[tokio::test]
 async fn a_model_that_is_not_there_fails_every_turn_with_the_reason() {
-    let load = LoadOptions {
-        dir: "/nowhere".into(),
-        is_default: false,
-        device: DeviceChoice::Cpu,
-        context_tokens: None,
-        force: false,
-        states: None,
-    };
+    let load = LoadOptions { dir: "/nowhere".into(), device: DeviceChoice::Cpu, ..LoadOptions::default() };
     let (mut session, _engine) = start(load).unwrap();
     session.commands.send(submit(1, "hello", 5)).await.unwrap();
     assert!(matches!(session.events.recv().await, Some(Event::ModelFailed { .. })));
@@ -235,14 +226,8 @@ async fn a_face_that_does_not_read_loses_no_text() {
 #[tokio::test]
 async fn the_engine_ends_with_its_face() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/dense-a/model");
-    let load = LoadOptions {
-        dir,
-        is_default: false,
-        device: DeviceChoice::Cpu,
-        context_tokens: Some(4096),
-        force: false,
-        states: None,
-    };
+    let load =
+        LoadOptions { dir, device: DeviceChoice::Cpu, context_tokens: Some(4096), ..LoadOptions::default() };
     let (session, engine) = start(load).unwrap();
     session.commands.send(submit(1, "hello", 4000)).await.unwrap();
     drop(session);

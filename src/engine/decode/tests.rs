@@ -13,11 +13,8 @@ use crate::msg::{Finish, MAX_DRAFTS, Mtp, SamplingOptions, TurnOptions, TurnStat
 fn engine() -> Engine {
     let load = LoadOptions {
         dir: PathBuf::from(built_in::DIR),
-        is_default: false,
         device: DeviceChoice::Cpu,
-        context_tokens: None,
-        force: false,
-        states: None,
+        ..LoadOptions::default()
     };
     Engine::load(&load).unwrap()
 }

@@ -137,33 +137,6 @@ impl Files {
         Ok(None)
     }
 
-    /// One line for people: what was found.
-    ///
-    /// # Errors
-    /// Those of [`Self::open`].
-    pub fn describe(&self) -> Result<String, GgufError> {
-        let files = self.open()?;
-        let mut counts: Vec<(&str, usize)> = Vec::new();
-        for tensor in files.iter().flat_map(|file| &file.tensors).filter(|tensor| tensor.shape.len() > 1) {
-            match counts.iter_mut().find(|(name, _)| *name == tensor.kind.name) {
-                Some((_, bytes)) => *bytes += tensor.data.len(),
-                None => counts.push((tensor.kind.name, tensor.data.len())),
-            }
-        }
-        counts.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-        let types: Vec<&str> = counts.into_iter().map(|(name, _)| name).collect();
-        let tower = files
-            .last()
-            .filter(|file| is_tower(file))
-            .map(|file| format!("; pictures by {}", name(&file.path)));
-        Ok(format!(
-            "{}: GGUF, weights in {}{}",
-            name(&self.model),
-            types.join(", "),
-            tower.unwrap_or_default()
-        ))
-    }
-
     /// The text of one of the files of the model folder, if this model has it.
     ///
     /// # Errors
@@ -185,6 +158,22 @@ impl Files {
             _ => None,
         })
     }
+}
+
+/// One line for people: what was found. `files` are those of [`Files::open`].
+pub fn describe(files: &[Gguf]) -> String {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for tensor in files.iter().flat_map(|file| &file.tensors).filter(|tensor| tensor.shape.len() > 1) {
+        match counts.iter_mut().find(|(name, _)| *name == tensor.kind.name) {
+            Some((_, bytes)) => *bytes += tensor.data.len(),
+            None => counts.push((tensor.kind.name, tensor.data.len())),
+        }
+    }
+    counts.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let types: Vec<&str> = counts.into_iter().map(|(name, _)| name).collect();
+    let tower = files.last().filter(|file| is_tower(file));
+    let tower = tower.map(|file| format!("; pictures by {}", name(&file.path)));
+    format!("{}: GGUF, weights in {}{}", name(&files[0].path), types.join(", "), tower.unwrap_or_default())
 }
 
 fn is_tower(file: &Gguf) -> bool {

@@ -18,11 +18,9 @@ fn engine(folder: &Path) -> Engine {
 fn engine_of(dir: PathBuf, folder: &Path, worth: Duration) -> Engine {
     Engine::load(&LoadOptions {
         dir,
-        is_default: false,
         device: DeviceChoice::Cpu,
-        context_tokens: None,
-        force: false,
         states: Some(StateOptions { folder: folder.join("states"), worth }),
+        ..LoadOptions::default()
     })
     .unwrap()
 }

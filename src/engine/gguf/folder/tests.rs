@@ -92,7 +92,7 @@ fn a_model_is_found_with_its_vision_tower() {
         let processor = ProcessorConfig::open(&path, &vision).unwrap();
         assert_eq!(processor.layout, ProcessorConfig::open(&original, &vision).unwrap().layout);
         assert!(Checkpoint::open(&path).unwrap().contains("model.visual.patch_embed.proj.weight"));
-        let line = find(&path).unwrap().unwrap().describe().unwrap();
+        let line = describe(&find(&path).unwrap().unwrap().open().unwrap());
         assert_eq!(
             line,
             "model-bf16.gguf: GGUF, weights in BF16, F16, F32; pictures by mmproj-model-f16.gguf"
@@ -156,14 +156,8 @@ fn shards_belong_together() {
 
 #[test]
 fn an_engine_says_what_it_found() {
-    let options = LoadOptions {
-        dir: fixture("dense-a-q8_0"),
-        force: false,
-        states: None,
-        is_default: false,
-        device: DeviceChoice::Cpu,
-        context_tokens: None,
-    };
+    let options =
+        LoadOptions { dir: fixture("dense-a-q8_0"), device: DeviceChoice::Cpu, ..LoadOptions::default() };
     match Engine::load(&options) {
         Ok(engine) => {
             let note = engine.info().note.clone().unwrap();

@@ -14,15 +14,7 @@ use crate::engine::generate::{Ending, Engine, EngineError, LoadOptions, Progress
 use crate::msg::{ErrorCode, SamplingOptions, TurnOptions, TurnStats};
 
 fn engine(dir: PathBuf) -> Engine {
-    Engine::load(&LoadOptions {
-        dir,
-        is_default: false,
-        device: DeviceChoice::Cpu,
-        context_tokens: None,
-        force: false,
-        states: None,
-    })
-    .unwrap()
+    Engine::load(&LoadOptions { dir, device: DeviceChoice::Cpu, ..LoadOptions::default() }).unwrap()
 }
 
 fn demo() -> Engine {

@@ -96,9 +96,9 @@ fn to_text(inspection: &Inspection, with_tensors: bool) -> String {
         ("layers", format!("{}: {linear} linear attention, {full} full attention", linear + full)),
     ];
     if let Some(moe) = &config.moe {
-        let sparse = moe.sparse_layers.iter().filter(|is| **is).count();
         let (n, per_token) = (moe.num_experts, moe.num_experts_per_tok);
-        facts.push(("experts", format!("{n} in each of {sparse} layers, {per_token} for a token")));
+        let layers = moe.n_sparse_layers();
+        facts.push(("experts", format!("{n} in each of {layers} layers, {per_token} for a token")));
     }
     facts.extend([
         ("vision", yes(*sees).into()),
@@ -183,8 +183,9 @@ fn to_json(inspection: &Inspection) -> Value {
         sums.into_iter().map(|(name, sum)| (one_line(name), sum.to_json())).collect()
     };
     let experts = config.moe.as_ref().map(|moe| {
-        let layers = moe.sparse_layers.iter().filter(|is| **is).count();
-        json!({"count": moe.num_experts, "per_token": moe.num_experts_per_tok, "layers": layers})
+        json!({
+            "count": moe.num_experts, "per_token": moe.num_experts_per_tok, "layers": moe.n_sparse_layers(),
+        })
     });
     let tensor = |tensor: &TensorFacts| {
         json!({

@@ -122,6 +122,12 @@ pub struct MoeConfig {
     pub sparse_layers: Vec<bool>,
 }
 
+impl MoeConfig {
+    pub fn n_sparse_layers(&self) -> usize {
+        self.sparse_layers.iter().filter(|is_sparse| **is_sparse).count()
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct RopeConfig {
     pub theta: f64,

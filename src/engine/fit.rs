@@ -12,6 +12,7 @@ use super::checkpoints;
 use super::config::vision::VisionConfig;
 use super::config::{ConfigError, LayerType, ModelConfig};
 use super::generate::PREFILL_CHUNK;
+use super::model::attention::MAX_SCORES;
 use super::model::mtp::Mtp;
 use super::vision::encoder;
 use super::vision::processor_config::ProcessorConfig;
@@ -21,8 +22,6 @@ use crate::chat::Detail;
 
 /// Suggested contexts are multiples of this many tokens.
 pub const CONTEXT_STEP: usize = 256;
-/// Scores that `model/attention.rs` holds at once.
-const MAX_SCORES: u64 = 16 << 20;
 const F32: u64 = size_of::<f32>() as u64;
 /// The program with its threads, before it has read anything (22 MiB with the demo model).
 const PROGRAM_BYTES: u64 = 24 << 20;
@@ -196,7 +195,7 @@ fn prefill_bytes(config: &ModelConfig, n: u64) -> u64 {
     // The convolution's window twice; what comes out of it; gates and outputs.
     let linear = t * (3 * conv + 6 * value);
     // Queries with their gates, thrice; scores with and without the mask; the mask; keys and values in one piece.
-    let scores = MAX_SCORES.min(heads * t * n);
+    let scores = (MAX_SCORES as u64).min(heads * t * n);
     let attention = 6 * t * heads * d + 2 * scores + t * n + 2 * n * kv_heads * d;
     let inner = match &config.moe {
         None => config.intermediate_size as u64,

@@ -6,7 +6,6 @@ use super::config::ModelConfig;
 use super::device::find_device;
 use super::fit::{Needs, Plan};
 use super::generate::{EngineError, LoadOptions, display_name};
-use super::model::mtp::Mtp;
 use super::ram;
 use super::weights::groups::Group;
 use super::weights::{Checkpoint, WeightsError};
@@ -62,7 +61,7 @@ pub fn inspect(options: &LoadOptions) -> Result<Inspection, EngineError> {
     Ok(Inspection {
         name: display_name(dir),
         sees: plan.weights.vision.is_some(),
-        has_mtp: Mtp::prefix(&checkpoint).is_some(),
+        has_mtp: plan.has_mtp,
         memory,
         config,
         checkpoint,

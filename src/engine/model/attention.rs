@@ -14,7 +14,7 @@ use crate::engine::kernels::attention::attend_steps;
 /// the softmax of a finite number can't give NaN.
 const HIDDEN: f32 = -1e30;
 /// Scores held at once: 64 MiB. Long prompts are attended in blocks of queries.
-const MAX_SCORES: usize = 16 << 20;
+pub const MAX_SCORES: usize = 16 << 20;
 /// On a GPU the keys are read in multiples of this, so that kernels are compiled and tuned for few shapes.
 const GPU_KEY_BLOCK: usize = 64;
 

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::chat::Detail;
 use crate::engine::device::DeviceChoice;
+use crate::engine::weights::quantised::Quant;
 use crate::msg::Mtp;
 use crate::tui::Images;
 
@@ -72,6 +73,10 @@ pub struct ModelArgs {
     /// Load a model that doesn't fit into memory; it will be slow, or the system may stop it
     #[arg(long, global = true)]
     pub force: bool,
+    /// Bits per weight after loading: none (as in the files), q8, q4, or auto, which takes the most that fit into
+    /// memory. Quantised weights are kept on disk for the next start [default: auto] [env: LOQUAT_QUANT]
+    #[arg(long, global = true, value_name = "auto|none|q8|q4")]
+    pub quant: Option<Quant>,
     /// Keep what the model has read on disk, so that a prompt that begins alike isn't read again: off, auto (what
     /// took longer than 2 seconds to read) or always [default: auto; off in a batch] [env: LOQUAT_SAVED_STATES]
     #[arg(long, global = true, value_name = "off|auto|always")]

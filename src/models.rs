@@ -14,6 +14,7 @@ use crate::engine::generate::{EngineError, LoadOptions};
 use crate::engine::inspect::{self, Inspection, Memory};
 use crate::engine::weights::TensorFacts;
 use crate::engine::weights::groups::Group;
+use crate::engine::weights::quantised::Bits;
 use crate::sanitize::one_line;
 
 /// `loquat models inspect`.
@@ -83,7 +84,7 @@ fn found(inspection: &Inspection, tensors: &[TensorFacts]) -> String {
 }
 
 fn to_text(inspection: &Inspection, with_tensors: bool) -> String {
-    let Inspection { name, config, checkpoint, sees, has_mtp, memory } = inspection;
+    let Inspection { name, config, checkpoint, sees, has_mtp, bits, errors, memory } = inspection;
     let tensors = checkpoint.tensors();
     let all = Sum::of(&tensors);
     let [linear, full] =
@@ -99,6 +100,16 @@ fn to_text(inspection: &Inspection, with_tensors: bool) -> String {
         let (n, per_token) = (moe.num_experts, moe.num_experts_per_tok);
         let layers = moe.n_sparse_layers();
         facts.push(("experts", format!("{n} in each of {layers} layers, {per_token} for a token")));
+    }
+    if let Some(bits) = bits {
+        let worst = errors.values().copied().fold(0.0, f64::max);
+        facts.push((
+            "loaded as",
+            match errors.is_empty() {
+                true => bits.name().into(),
+                false => format!("{}, at most {:.2} % error in a tensor", bits.name(), 100.0 * worst),
+            },
+        ));
     }
     facts.extend([
         ("vision", yes(*sees).into()),
@@ -127,12 +138,14 @@ fn to_text(inspection: &Inspection, with_tensors: bool) -> String {
         text += "\ntensors\n";
         for tensor in tensors {
             let TensorFacts { name, type_name, shape, bytes, .. } = tensor;
+            let error = errors.get(name).map(|error| format!("  ({:.2} % error)", 100.0 * error));
             text += &format!(
-                "  {:<8} {:>12}  {:<22} {}\n",
+                "  {:<8} {:>12}  {:<22} {}{}\n",
                 one_line(type_name),
                 bytes,
                 shape_to_text(shape),
-                one_line(name)
+                one_line(name),
+                error.unwrap_or_default(),
             );
         }
     }
@@ -176,7 +189,7 @@ fn count(n: u64) -> String {
 }
 
 fn to_json(inspection: &Inspection) -> Value {
-    let Inspection { name, config, checkpoint, sees, has_mtp, memory } = inspection;
+    let Inspection { name, config, checkpoint, sees, has_mtp, bits, errors, memory } = inspection;
     let tensors = checkpoint.tensors();
     let all = Sum::of(&tensors);
     let sums = |sums: Vec<(&str, Sum)>| -> Map<String, Value> {
@@ -191,6 +204,7 @@ fn to_json(inspection: &Inspection) -> Value {
         json!({
             "name": one_line(tensor.name), "format": one_line(tensor.type_name), "shape": tensor.shape,
             "bytes": tensor.bytes, "parameters": tensor.parameters, "part": tensor.group.name(),
+            "quantisation_error": errors.get(tensor.name),
         })
     };
     let terms: Map<String, Value> =
@@ -209,6 +223,7 @@ fn to_json(inspection: &Inspection) -> Value {
         "experts": experts,
         "hidden_size": config.hidden_size,
         "vocab_size": config.vocab_size,
+        "quantised": bits.map(Bits::name),
         "vision": sees,
         "mtp": has_mtp,
         "context_limit": config.max_position_embeddings,

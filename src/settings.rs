@@ -12,6 +12,7 @@ use crate::engine::device::DeviceChoice;
 use crate::engine::generate::LoadOptions;
 use crate::engine::sampler;
 use crate::engine::states::StateOptions;
+use crate::engine::weights::quantised::Quant;
 use crate::msg::{SamplingOptions, TurnOptions};
 use crate::paths;
 
@@ -59,6 +60,10 @@ impl Settings {
             Some(saved_states) => Some(saved_states),
             None => from_environment("LOQUAT_SAVED_STATES")?,
         };
+        let quant: Option<Quant> = match model.quant {
+            Some(quant) => Some(quant),
+            None => from_environment("LOQUAT_QUANT")?,
+        };
         let sampling = SamplingOptions {
             temperature: turn.temperature,
             top_k: turn.top_k,
@@ -83,6 +88,8 @@ impl Settings {
                 device: device.unwrap_or_default(),
                 context_tokens: context.map(|tokens| tokens as usize),
                 force: model.force,
+                quant: quant.unwrap_or_default(),
+                quantised: paths::cache().map(|cache| cache.join("weights")),
                 states: states(saved_states.unwrap_or_default()),
             },
             turn: TurnOptions {

@@ -17,6 +17,7 @@ use super::model::mtp::Mtp;
 use super::vision::encoder;
 use super::vision::processor_config::ProcessorConfig;
 use super::weights::groups::Group;
+use super::weights::quantised::{Bits, Quant};
 use super::weights::{Checkpoint, TensorFacts};
 use crate::chat::Detail;
 
@@ -37,6 +38,8 @@ pub struct Plan<'a> {
     /// The largest picture that the model takes.
     pub picture_pixels: u64,
     pub is_gpu: bool,
+    /// What plain matrices are quantised to.
+    pub bits: Option<Bits>,
 }
 
 /// Bytes of weights once they are loaded.
@@ -82,12 +85,12 @@ impl Needs {
 
 impl Weights {
     /// Of the tensors that are loaded.
-    pub fn of(tensors: &[TensorFacts], config: &ModelConfig, is_gpu: bool) -> Self {
+    pub fn of(tensors: &[TensorFacts], config: &ModelConfig, is_gpu: bool, bits: Option<Bits>) -> Self {
         let has_head = tensors.iter().any(|tensor| tensor.group == Group::Head);
         let is_tied = config.tie_word_embeddings.unwrap_or(!has_head);
         let bytes = |is_wanted: &dyn Fn(Group) -> bool| {
             let wanted = tensors.iter().filter(|tensor| is_wanted(tensor.group));
-            wanted.fold(0u64, |sum, tensor| sum.saturating_add(tensor.loaded_bytes(is_gpu)))
+            wanted.fold(0u64, |sum, tensor| sum.saturating_add(tensor.loaded_bytes(is_gpu, bits)))
         };
         let is_text = |group| match group {
             Group::Layers | Group::Experts | Group::Mtp => true,
@@ -111,8 +114,9 @@ impl<'a> Plan<'a> {
         config: &'a ModelConfig,
         checkpoint: &Checkpoint,
         is_gpu: bool,
+        bits: Option<Bits>,
     ) -> Result<Self, ConfigError> {
-        let weights = Weights::of(&checkpoint.tensors(), config, is_gpu);
+        let weights = Weights::of(&checkpoint.tensors(), config, is_gpu, bits);
         let tower = config.vision.as_ref().filter(|_| weights.vision.is_some());
         let limits = tower.map(|tower| ProcessorConfig::open(dir, tower)).transpose()?;
         Ok(Self {
@@ -121,7 +125,35 @@ impl<'a> Plan<'a> {
             has_mtp: Mtp::prefix(checkpoint).is_some(),
             picture_pixels: limits.map_or(0, |limits| limits.image.max_pixels),
             is_gpu,
+            bits,
         })
+    }
+
+    /// The first that fits of those that `quant` allows, else the last of them.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn choose(
+        dir: &Path,
+        config: &'a ModelConfig,
+        checkpoint: &Checkpoint,
+        is_gpu: bool,
+        quant: Quant,
+        context_tokens: usize,
+        available: Option<u64>,
+    ) -> Result<Self, ConfigError> {
+        let (last, others): (_, &[_]) = match quant {
+            Quant::None => (None, &[]),
+            Quant::To(bits) => (Some(bits), &[]),
+            Quant::Auto => (Some(Bits::Four), &[None, Some(Bits::Eight)]),
+        };
+        for bits in others {
+            let plan = Self::new(dir, config, checkpoint, is_gpu, *bits)?;
+            if available.is_none_or(|available| plan.check(context_tokens, available).is_ok()) {
+                return Ok(plan);
+            }
+        }
+        Self::new(dir, config, checkpoint, is_gpu, last)
     }
 
     /// What it takes with a full context of so many tokens. More tokens never take less.

@@ -29,6 +29,7 @@ use super::speculate::Speculation;
 use super::states::{self, StateOptions, States};
 use super::tokenizer::{Tokenizer, TokenizerError};
 use super::vision::eyes::{Eyes, EyesError, LookError, Looked};
+use super::weights::quantised::{Bits, Copies, Quant};
 use super::weights::{self, WeightsError};
 use crate::chat::{Channel, Message};
 use crate::msg::{ErrorCode, Finish, ModelInfo, TurnOptions, TurnStats};
@@ -143,6 +144,9 @@ pub struct LoadOptions {
     pub context_tokens: Option<usize>,
     /// Load it even if it doesn't fit into memory.
     pub force: bool,
+    pub quant: Quant,
+    /// Where quantised weights are kept for the next start; only in memory if `None`.
+    pub quantised: Option<PathBuf>,
     /// Whether caches outlive the program; not if `None`.
     pub states: Option<StateOptions>,
 }
@@ -231,26 +235,40 @@ impl Engine {
         }
         let template = ChatTemplate::open(dir)?;
         let generation_config = GenerationConfig::open(dir)?;
-        let checkpoint = weights::Checkpoint::open(dir)?;
+        let mut checkpoint = weights::Checkpoint::open(dir)?;
         let device = open_device(options.device())?;
         let context_tokens = options.context_of(&config);
-        if device.shares_ram
-            && !options.force
-            && let Some(available) = ram::available()
-        {
-            let plan = Plan::new(dir, &config, &checkpoint, device.is_gpu)?;
+        let available = if device.shares_ram && !options.force { ram::available() } else { None };
+        let (quant, is_gpu) = (options.quant, device.is_gpu);
+        let plan = Plan::choose(dir, &config, &checkpoint, is_gpu, quant, context_tokens, available)?;
+        if let Some(available) = available {
             plan.check(context_tokens, available).map_err(Box::new)?;
+        }
+        let bits = plan.bits;
+        if let Some(bits) = bits {
+            // So small a model is quantised in no time.
+            let folder = options.quantised.as_deref().filter(|_| !built_in::is_built_in(dir));
+            checkpoint.quantise(bits, folder);
         }
         let eyes = Eyes::open(dir, &config, &checkpoint, &tokenizer, &device)?;
         let model = Model::load(config, &checkpoint, dir, device)?;
+        let not_saved = checkpoint.copies().and_then(Copies::finish);
+        let quantised = bits.map(|bits| match quant {
+            Quant::Auto => {
+                format!("its weights are quantised to {}, since more doesn't fit into memory", bits.name())
+            }
+            _ => format!("its weights are quantised to {}", bits.name()),
+        });
+        let about = match options.is_default {
+            true => Some(built_in::NOTE.into()),
+            false => checkpoint.description.clone(),
+        };
+        let notes: Vec<String> = [about, quantised, not_saved].into_iter().flatten().collect();
 
         let info = ModelInfo {
             name: display_name(dir),
             device: model.device.name.clone(),
-            note: match options.is_default {
-                true => Some(built_in::NOTE.into()),
-                false => checkpoint.description.clone(),
-            },
+            note: (!notes.is_empty()).then(|| notes.join("; ")),
             device_note: model.device.note.clone(),
             context_tokens,
             thinks_by_default: prompt::thinks_by_default(&template).map_err(EngineError::Template)?,
@@ -259,15 +277,14 @@ impl Engine {
             can_draft: model.can_draft(),
             load_time: started.elapsed(),
         };
+        // Quantised weights make other states of the same tokens.
+        let where_and_how = format!("{} {}", model.device.name, bits.map_or("", Bits::name));
         Ok(Self {
             stop_ids: stop_ids(&generation_config, &model.config, &tokenizer),
             cache: model.new_drafting_cache(),
             speculation: Speculation::default(),
             checkpoints: Checkpoints::new(&model.config),
-            states: options
-                .states
-                .clone()
-                .map(|options| States::new(options, checkpoint, &model.device.name)),
+            states: options.states.clone().map(|options| States::new(options, checkpoint, &where_and_how)),
             unsaved: Duration::ZERO,
             model,
             eyes,

@@ -1,5 +1,6 @@
 //! What a model is and what it takes, from its config and the headers of its files: no page of its weights is read.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::config::ModelConfig;
@@ -8,6 +9,7 @@ use super::fit::{Needs, Plan};
 use super::generate::{EngineError, LoadOptions, display_name};
 use super::ram;
 use super::weights::groups::Group;
+use super::weights::quantised::Bits;
 use super::weights::{Checkpoint, WeightsError};
 
 pub struct Inspection {
@@ -17,6 +19,10 @@ pub struct Inspection {
     pub checkpoint: Checkpoint,
     pub sees: bool,
     pub has_mtp: bool,
+    /// What its plain matrices are quantised to when it is loaded.
+    pub bits: Option<Bits>,
+    /// What that costs each tensor, once it has been done: the error's part of its numbers.
+    pub errors: BTreeMap<String, f64>,
     pub memory: Memory,
 }
 
@@ -48,9 +54,13 @@ pub fn inspect(options: &LoadOptions) -> Result<Inspection, EngineError> {
     let checkpoint = Checkpoint::open(dir)?;
     check(&checkpoint, dir)?;
     let device = find_device(options.device())?;
-    let plan = Plan::new(dir, &config, &checkpoint, device.is_gpu)?;
     let context_tokens = options.context_of(&config);
     let available = device.shares_ram.then(ram::available).flatten();
+    let (quant, is_gpu) = (options.quant, device.is_gpu);
+    let plan = Plan::choose(dir, &config, &checkpoint, is_gpu, quant, context_tokens, available)?;
+    let bits = plan.bits;
+    let folder = options.quantised.as_deref();
+    let errors = bits.zip(folder).and_then(|(bits, folder)| checkpoint.quantisation_errors(bits, folder));
     let memory = Memory {
         is_gpu: device.is_gpu,
         context_tokens,
@@ -62,6 +72,8 @@ pub fn inspect(options: &LoadOptions) -> Result<Inspection, EngineError> {
         name: display_name(dir),
         sees: plan.weights.vision.is_some(),
         has_mtp: plan.has_mtp,
+        bits,
+        errors: errors.unwrap_or_default(),
         memory,
         config,
         checkpoint,

@@ -4,7 +4,7 @@
 //! Knows slices, shapes and weight formats; nothing of layers, files or tokens.
 
 pub mod attention;
-mod cpu;
+pub(super) mod cpu;
 pub mod delta;
 pub mod linear;
 pub mod norm;

@@ -9,9 +9,12 @@
 pub mod blocks;
 pub mod groups;
 mod packed;
+pub mod panels;
+pub mod quantise;
+pub mod quantised;
 mod safetensors;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -23,6 +26,7 @@ use sha2::{Digest, Sha256};
 
 use self::groups::Group;
 use self::packed::Packing;
+use self::quantised::{Bits, Copies};
 use super::built_in;
 use super::config::ConfigError;
 use super::gguf::GgufError;
@@ -77,6 +81,10 @@ pub enum WeightFormat {
     Fp8,
     /// Blocks of our own: a scale, a zero point and 32 numbers of four bits.
     Int4,
+    /// Our own quantised form in eight bits, sixteen rows side by side, see [`panels`].
+    Q8Panels,
+    /// The same in four bits.
+    Q4Panels,
 }
 
 impl WeightFormat {
@@ -85,12 +93,17 @@ impl WeightFormat {
         self.block() == 1
     }
 
+    /// Whether rows stand side by side, so that none of them is a piece of memory.
+    pub fn is_panels(self) -> bool {
+        matches!(self, Self::Q8Panels | Self::Q4Panels)
+    }
+
     /// Numbers of a block.
     pub const fn block(self) -> usize {
         blocks::layout(self).0
     }
 
-    /// Bytes of a row. Every row begins with a new block.
+    /// Bytes of a row. Every row begins with a new block. Of panels, which are whole, it is a row's share.
     pub fn row_bytes(self, columns: usize) -> usize {
         let (block, bytes) = blocks::layout(self);
         columns.div_ceil(block) * bytes
@@ -143,6 +156,10 @@ impl Weight {
     pub fn to_f32(&self) -> Vec<f32> {
         let columns = *self.shape.last().expect("a weight has at least one axis");
         let mut values = vec![0.0; self.shape.iter().product()];
+        if self.format.is_panels() {
+            panels::widen_rows(self.format, &self.data, 0..values.len() / columns, columns, &mut values);
+            return values;
+        }
         let rows = self.data.chunks_exact(self.format.row_bytes(columns));
         for (row, values) in rows.zip(values.chunks_exact_mut(columns)) {
             self.format.widen(row, values);
@@ -157,11 +174,12 @@ impl Weight {
         Self { shape: vec![rows, columns], ..self }
     }
 
-    /// Some rows of a matrix `[rows, columns]`, still in their place.
+    /// Some rows of a matrix `[rows, columns]`, still in their place: whole panels, if it has them.
     pub fn rows(&self, range: Range<usize>) -> Self {
         let columns = self.shape[1];
         let row_bytes = self.format.row_bytes(columns);
-        let data = self.data.slice(range.start * row_bytes..range.end * row_bytes);
+        let end = if self.format.is_panels() { range.end.next_multiple_of(panels::ROWS) } else { range.end };
+        let data = self.data.slice(range.start * row_bytes..end * row_bytes);
         Self { format: self.format, shape: vec![range.len(), columns], data }
     }
 
@@ -171,6 +189,10 @@ impl Weight {
         let row_bytes = self.format.row_bytes(columns);
         let mut rows = vec![0.0; ids.len() * columns];
         for (id, row) in ids.iter().zip(rows.chunks_exact_mut(columns)) {
+            if self.format.is_panels() {
+                panels::widen_row(self.format, &self.data, *id as usize, columns, row);
+                continue;
+            }
             let start = *id as usize * row_bytes;
             self.format.widen(&self.data[start..start + row_bytes], row);
         }
@@ -218,8 +240,15 @@ pub struct TensorFacts<'a> {
 
 impl TensorFacts<'_> {
     /// What it takes in memory: on the CPU its pages of the file, or what is put together from it; on a GPU, which
-    /// gets plain numbers only, f32 for each number in a block.
-    pub fn loaded_bytes(&self, is_gpu: bool) -> u64 {
+    /// gets plain numbers only, f32 for each number in a block. Plain matrices are quantised to `bits`, if given.
+    pub fn loaded_bytes(&self, is_gpu: bool, bits: Option<Bits>) -> u64 {
+        let plain = self.format.filter(|format| format.is_plain());
+        if let Some(format) =
+            plain.and(bits).and_then(|bits| quantised::format_of(self.name, self.group, self.shape, bits))
+            && let Some((columns, rows)) = self.shape.split_last()
+        {
+            return panels::bytes(format, rows.iter().product(), *columns) as u64;
+        }
         match self.format {
             None => 0,
             Some(format) if format.is_plain() => self.bytes,
@@ -256,6 +285,8 @@ pub struct Checkpoint {
     pub description: Option<String>,
     /// Of a quantised checkpoint in Hub layout: how its numbers are packed.
     packing: Option<Packing>,
+    /// Our own quantised form of its plain matrices, if that is wanted.
+    copies: Option<Copies>,
 }
 
 impl Checkpoint {
@@ -271,6 +302,7 @@ impl Checkpoint {
             names: None,
             description: None,
             packing: None,
+            copies: None,
         };
         if let Some(files) = folder::find(dir)? {
             checkpoint.add_gguf(&files)?;
@@ -414,11 +446,38 @@ impl Checkpoint {
         self.names.as_ref().is_some_and(Names::has_tiled_value_heads)
     }
 
+    /// Has plain matrices quantised from now on. `folder` keeps them for the next time.
+    pub fn quantise(&mut self, bits: Bits, folder: Option<&Path>) {
+        self.copies = Some(Copies::open(folder, &self.short_name(), bits, self.entries.len()));
+    }
+
+    /// What quantising cost each tensor, if that is known from an earlier time.
+    pub fn quantisation_errors(&self, bits: Bits, folder: &Path) -> Option<BTreeMap<String, f64>> {
+        quantised::errors(folder, &self.short_name(), bits)
+    }
+
+    fn short_name(&self) -> String {
+        self.fingerprint()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    pub fn copies(&self) -> Option<&Copies> {
+        self.copies.as_ref()
+    }
+
     /// The tensor `name`, which must have the shape `expected`.
     ///
     /// # Errors
     /// `Missing`, `Shape`, `Dtype` or, of numbers whose scales are in other tensors, what is wrong with those.
     pub fn weight(&self, name: &str, expected: &[usize]) -> Result<Weight, WeightsError> {
+        let plain = || self.unchanged(name, expected);
+        let quantised = self.copies.as_ref().and_then(|copies| {
+            let format = quantised::format_of(name, Group::of_hub(name), expected, copies.bits)?;
+            Some(copies.get(name, expected, format, plain))
+        });
+        quantised.unwrap_or_else(plain)
+    }
+
+    fn unchanged(&self, name: &str, expected: &[usize]) -> Result<Weight, WeightsError> {
         match (&self.names, &self.packing) {
             (Some(names), _) => self.gguf_weight(names, name, expected),
             (None, Some(packing)) => match packing.unpack(self, name, expected)? {

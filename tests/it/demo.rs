@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 fn run(args: &[&str], stdin: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_loquat"));
     command.args(args).args(["--temperature", "0"]);
-    for name in ["LOQUAT_MODEL", "LOQUAT_CONTEXT", "LOQUAT_DEVICE"] {
+    for name in ["LOQUAT_MODEL", "LOQUAT_CONTEXT", "LOQUAT_DEVICE", "LOQUAT_QUANT"] {
         command.env_remove(name);
     }
     command.env("LOQUAT_SAVED_STATES", "off");
@@ -61,6 +61,24 @@ fn who_asks_for_the_demo_model_is_not_told_about_it() {
     assert_eq!(json["model"], "demo");
     // It stops by itself.
     assert_eq!((&json["status"], &json["finish"]), (&json!("ok"), &json!("stop")));
+}
+
+#[test]
+fn with_fewer_bits_it_still_knows_and_sees() {
+    let dir = tempfile::tempdir().unwrap();
+    let picture = dir.path().join("square.png");
+    rectangle(&picture, (128, 128), [30, 60, 220], [0.3, 0.3, 0.4, 0.4]);
+    for quant in ["q8", "q4"] {
+        let told = run(&["run", "--quant", quant, "How do I attach a picture?"], "");
+        assert!(stdout(&told).contains("/image"), "{quant}: {}", stdout(&told));
+        assert!(stderr(&told).contains(&format!("quantised to {quant}")), "{}", stderr(&told));
+        let picture = picture.to_str().unwrap();
+        let seen = stdout(&run(&["run", "--quant", quant, "-i", picture, "What colour is the shape?"], ""));
+        assert!(seen.contains("blue"), "{quant}: {seen}");
+    }
+    let output = run(&["run", "--quant", "q3", "hello"], "");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("auto, none, q8 or q4"), "{}", stderr(&output));
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn small() -> ModelConfig {
 
 fn plan(config: &ModelConfig) -> Plan<'_> {
     let weights = Weights { text: 1436 * MIB, vision: Some(192 * MIB) };
-    Plan { config, weights, has_mtp: true, picture_pixels: 1 << 24, is_gpu: false }
+    Plan { config, weights, has_mtp: true, picture_pixels: 1 << 24, is_gpu: false, bits: None }
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn weights_are_counted_as_they_are_loaded() {
         let path = golden::path(case, file);
         let config = ModelConfig::open(&path).unwrap();
         let checkpoint = Checkpoint::open(&path).unwrap();
-        (Plan::new(&path, &config, &checkpoint, is_gpu).unwrap().weights, checkpoint.total_bytes())
+        (Plan::new(&path, &config, &checkpoint, is_gpu, None).unwrap().weights, checkpoint.total_bytes())
     };
     let (dense, file) = bytes("dense-a", "model", false);
     assert_eq!(dense, Weights { text: file, vision: None });

@@ -79,7 +79,7 @@ macro_rules! best_of_three {
         }
     };
 }
-pub(super) use best_of_three;
+pub(in crate::engine) use best_of_three;
 
 const LANES: usize = 16;
 

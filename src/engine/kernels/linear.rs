@@ -2,10 +2,11 @@
 //!
 //! Every row of the result is a dot product accumulated in f32. Few tokens (decode) read each weight once
 //! and are bound by memory; rows in blocks are widened first, once for all of them. Many (prefill) widen a tile
-//! of W that stays in the cache and multiply by it.
+//! of W that stays in the cache and multiply by it. Our own quantised forms are multiplied in integers (`panels.rs`).
 
 pub mod dots;
 pub mod gpu;
+pub mod panels;
 #[cfg(test)]
 mod scalar;
 mod widen;
@@ -21,6 +22,7 @@ pub use scalar::linear as linear_scalar;
 pub use widen::widen;
 
 use self::dots::{Dots, MAX_TOKENS};
+use self::panels::{Products, Rounded};
 use super::super::weights::WeightFormat;
 
 /// Up to this many tokens, dot products of whole rows beat widening a tile for a blocked multiplication.
@@ -43,7 +45,9 @@ pub fn linear(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, colum
     assert_eq!(x.len(), t * columns, "x is [t, columns]");
     assert!(weight.len() >= rows * format.row_bytes(columns), "the weight holds rows * columns numbers");
     let mut y = vec![0.0; t * rows];
-    if t <= MAX_DOT_TOKENS {
+    if format.is_panels() {
+        Products::new(format).linear(&Rounded::new(x, columns), weight, rows, &mut y);
+    } else if t <= MAX_DOT_TOKENS {
         dot_products(x, weight, format, rows, columns, &mut y);
     } else {
         tiles(x, weight, format, rows, columns, &mut y);

@@ -5,8 +5,10 @@ use super::super::device::{DeviceChoice, OpenDevice, open_device};
 use super::super::model::linear::Linear;
 use super::super::noise::{assert_close, assert_near, noise, values};
 use super::super::weights::Weight;
+use super::super::weights::quantise::quantise;
 use super::delta::definition::Example;
 use super::linear::dots::Dots;
+use super::linear::panels::{Products, Rounded};
 use super::*;
 
 fn stored(values: &[f32], format: WeightFormat) -> Vec<u8> {
@@ -115,6 +117,48 @@ fn widening_gives_the_bits_of_its_definition() {
     }
 }
 
+/// In panels: what rounding the tokens changed is known, so the products must be exact but for rounding of sums.
+#[test]
+fn every_instruction_set_multiplies_panels_as_they_are_defined() {
+    for format in [WeightFormat::Q8Panels, WeightFormat::Q4Panels] {
+        for (t, rows, columns) in SHAPES.into_iter().chain([(40, 30, 300), (2, 150, 64), (7, 300, 128)]) {
+            let plain = Weight::from_f32(noise(2, rows * columns), vec![rows, columns]);
+            let weight = quantise(&plain, format).unwrap().weight;
+            let x = noise(1, t * columns);
+            let rounded = Rounded::new(&x, columns);
+            let seen = rounded.to_f32(columns);
+            // 127 steps from 0 to the largest number.
+            assert!(x.iter().zip(&seen).all(|(a, b)| (a - b).abs() <= 0.5 / 127.0 + 1e-6));
+            let as_f32: Vec<u8> = weight.to_f32().iter().flat_map(|v| v.to_le_bytes()).collect();
+            let expected = linear::linear_scalar(&seen, &as_f32, WeightFormat::F32, rows, columns);
+            for products in Products::all(format) {
+                let mut got = vec![0.0; t * rows];
+                products.linear(&rounded, &weight.data, rows, &mut got);
+                let what = format!("{products:?} {t}x{columns}x{rows}");
+                assert_close(&got, &expected, tolerance(columns), &what);
+                // A token's numbers don't depend on what stands beside it.
+                let mut alone = vec![0.0; rows];
+                products.linear(&Rounded::new(&x[..columns], columns), &weight.data, rows, &mut alone);
+                assert_eq!(alone, got[..rows], "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_number_stays_visible_in_products_of_panels() {
+    let weight = quantise(&Weight::from_f32(noise(2, 32 * 128), vec![32, 128]), WeightFormat::Q8Panels);
+    let weight = weight.unwrap().weight;
+    for bad in [f32::NAN, f32::INFINITY] {
+        let mut x = noise(1, 128);
+        x[100] = bad;
+        let y = linear::linear(&x, &weight.data, weight.format, 32, 128);
+        assert!(y.iter().all(|y| y.is_nan()));
+    }
+    let y = linear::linear(&[0.0; 128], &weight.data, weight.format, 32, 128);
+    assert!(y.iter().all(|y| *y == 0.0));
+}
+
 #[test]
 fn every_instruction_set_gives_the_same_dot_products() {
     for format in PLAIN {
@@ -192,6 +236,29 @@ fn linear_on_the_gpu_equals_its_definition() {
             let linear = Linear::new(weight, &device);
             let x = Tensor::<1>::from_floats(x.as_slice(), &device.tensors).reshape([t, columns]);
             let got: Vec<f32> = linear.forward(x).into_data().try_to_vec().unwrap();
+            assert_close(&got, &expected, tolerance(columns), &format!("{format:?} {t}x{columns}x{rows}"));
+        }
+    }
+}
+
+#[test]
+fn panels_on_the_gpu_are_read_as_they_are_defined() {
+    let device =
+        open_device(DeviceChoice::Gpu(None)).expect("a Vulkan driver; .ci/run installs a software one");
+    for format in [WeightFormat::Q8Panels, WeightFormat::Q4Panels] {
+        // Few tokens, and enough for widened tiles; the last in blocks of one panel.
+        for (t, rows, columns, max_buffer_bytes) in
+            [(1, 16, 64, 1 << 20), (3, 35, 200, 1 << 20), (6, 70, 130, 1 << 20), (2, 40, 100, 1)]
+        {
+            let plain = Weight::from_f32(noise(2, rows * columns), vec![rows, columns]);
+            let weight = quantise(&plain, format).unwrap().weight;
+            let x = noise(1, t * columns);
+            let as_f32: Vec<u8> = weight.to_f32().iter().flat_map(|v| v.to_le_bytes()).collect();
+            let expected = linear::linear_scalar(&x, &as_f32, WeightFormat::F32, rows, columns);
+            let device = OpenDevice { max_buffer_bytes, ..device.clone() };
+            let linear = Linear::new(weight, &device);
+            let x = Tensor::<1>::from_floats(x.as_slice(), &device.tensors).reshape([t, columns]);
+            let got = values(linear.forward(x));
             assert_close(&got, &expected, tolerance(columns), &format!("{format:?} {t}x{columns}x{rows}"));
         }
     }

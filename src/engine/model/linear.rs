@@ -5,7 +5,7 @@ use burn::tensor::{AllocationProperty, Bytes, DType, Int, Tensor, TensorData};
 
 use super::super::device::OpenDevice;
 use super::super::kernels::Kernels;
-use super::super::weights::{Weight, WeightFormat};
+use super::super::weights::{Weight, WeightFormat, panels};
 use super::join;
 
 /// Up to this many tokens the GPU multiplies and widens in one kernel; beyond it, widened tiles and a
@@ -29,17 +29,17 @@ struct Block {
 }
 
 impl Linear {
-    /// On the CPU the words are the file's own pages; for a GPU they are uploaded. Its kernels read plain numbers:
-    /// of a format in blocks it gets f32, the only one of them that holds every value exactly.
+    /// On the CPU the words are the file's own pages; for a GPU they are uploaded. Its kernels read plain numbers and
+    /// panels: of a format in blocks it gets f32, the only plain one that holds every value exactly.
     pub fn new(weight: Weight, device: &OpenDevice) -> Self {
         let [rows, columns] = [weight.shape[0], weight.shape[1]];
-        let format = match device.is_gpu && !weight.format.is_plain() {
+        let format = match device.is_gpu && !weight.format.is_plain() && !weight.format.is_panels() {
             true => WeightFormat::F32,
             false => weight.format,
         };
         let row_bytes = format.row_bytes(columns);
-        // Blocks of an even number of rows start at a whole word whatever the row's length.
-        let block_rows = (device.max_buffer_bytes / row_bytes / 2 * 2).clamp(2, rows.max(2));
+        let step = row_step(format);
+        let block_rows = (device.max_buffer_bytes / row_bytes / step * step).clamp(step, rows.max(step));
         let blocks = (0..rows)
             .step_by(block_rows)
             .map(|start| {
@@ -74,7 +74,8 @@ impl Linear {
     }
 
     fn multiply_tiles(&self, x: &Tensor<2>, block: &Block, parts: &mut Vec<Tensor<2>>) {
-        let tile_rows = (GPU_TILE / self.columns).max(1);
+        let step = row_step(self.format);
+        let tile_rows = (GPU_TILE / self.columns / step * step).max(step);
         for start in (0..block.rows).step_by(tile_rows) {
             let tile: Tensor<2> = Tensor::from_dispatch(Dispatch::widen_rows(
                 block.words.clone().into_dispatch(),
@@ -86,6 +87,11 @@ impl Linear {
             parts.push(x.clone().matmul(tile.transpose()));
         }
     }
+}
+
+/// Rows that can't be parted: a panel; otherwise two, so that they fill whole words whatever their length.
+fn row_step(format: WeightFormat) -> usize {
+    if format.is_panels() { panels::ROWS } else { 2 }
 }
 
 /// The bytes of a weight as U32 words, without a copy where they fill whole words.

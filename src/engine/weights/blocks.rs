@@ -7,7 +7,7 @@
 
 use half::f16;
 
-use super::WeightFormat;
+use super::{WeightFormat, panels};
 
 /// Numbers of a block in the formats with two levels of scales.
 const SUPER: usize = 256;
@@ -32,6 +32,9 @@ pub const fn layout(format: WeightFormat) -> (usize, usize) {
         WeightFormat::Q6K => (SUPER, 128 + 64 + 16 + 2),
         WeightFormat::Fp8 => (FP8_BLOCK, 4 + 128),
         WeightFormat::Int4 => (INT4_BLOCK, 4 + 16),
+        WeightFormat::Q8Panels | WeightFormat::Q4Panels => {
+            (panels::BLOCK, panels::block_bytes(format) / panels::ROWS)
+        }
     }
 }
 
@@ -40,6 +43,7 @@ pub const fn layout(format: WeightFormat) -> (usize, usize) {
 pub fn widen(format: WeightFormat, bytes: &[u8], out: &mut [f32]) {
     match format {
         WeightFormat::Bf16 | WeightFormat::F16 | WeightFormat::F32 => unreachable!("not a block format"),
+        WeightFormat::Q8Panels | WeightFormat::Q4Panels => unreachable!("rows of panels are no blocks"),
         WeightFormat::Q4_0 => each::<18, SMALL>(bytes, out, q4_0),
         WeightFormat::Q4_1 => each::<20, SMALL>(bytes, out, q4_1),
         WeightFormat::Q5_0 => each::<22, SMALL>(bytes, out, q5_0),

@@ -1,5 +1,6 @@
 //! The GPU forms: a product for few tokens that widens as it goes, and plain widening for many, where a
-//! blocked multiplication of f32 tiles is faster. For plain formats only; `model/linear.rs` widens others.
+//! blocked multiplication of f32 tiles is faster. For plain formats; panels have kernels of their own
+//! (`panels/gpu.rs`), and `model/linear.rs` widens all others.
 
 use burn::tensor::{DType, Shape};
 use burn_cubecl::kernel::into_contiguous;
@@ -8,13 +9,17 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::super::super::weights::WeightFormat;
+use super::panels;
 
 /// Units that share one dot product; one workgroup of this size exists on every adapter.
-const UNITS: u32 = 64;
+pub const UNITS: u32 = 64;
 /// Workgroups along one axis of a launch: the least that every adapter allows is 65535.
-const MAX_CUBES: u32 = 32768;
+pub const MAX_CUBES: u32 = 32768;
 
 pub fn matvec(x: CubeTensor, weight: CubeTensor, format: WeightFormat, rows: usize) -> CubeTensor {
+    if format.is_panels() {
+        return panels::gpu::matvec(x, weight, format, rows);
+    }
     let x = into_contiguous(x);
     let [t, columns] = [x.meta.shape()[0], x.meta.shape()[1]];
     let y = empty(&x, [t, rows]);
@@ -45,6 +50,9 @@ pub fn widen_rows(
     rows: usize,
     columns: usize,
 ) -> CubeTensor {
+    if format.is_panels() {
+        return panels::gpu::widen_rows(weight, format, start, rows, columns);
+    }
     let out = empty(&weight, [rows, columns]);
     let n = (rows * columns) as u32;
     let cubes = n.div_ceil(UNITS);
@@ -65,7 +73,7 @@ pub fn widen_rows(
     out
 }
 
-fn empty<const D: usize>(like: &CubeTensor, shape: [usize; D]) -> CubeTensor {
+pub fn empty<const D: usize>(like: &CubeTensor, shape: [usize; D]) -> CubeTensor {
     empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), Shape::new(shape), DType::F32)
 }
 

@@ -1,0 +1,319 @@
+//! Which weights are quantised on load, and the copy of them on disk that the next start maps.
+//!
+//! The copy is a safetensors file, named after the checkpoint that it was made from, the bits and the version of the
+//! layout. Its tensors are bytes in panels (`panels.rs`); the metadata says of each its format, its shape and the
+//! error that was measured when it was made. Data begins at a multiple of 64 bytes, behind a header whose room was
+//! reserved before the names were known. A file that isn't finished has another name and is never read.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Mutex;
+
+use safetensors::SafeTensors;
+use serde_json::{Value, json};
+
+use super::groups::Group;
+use super::panels;
+use super::quantise::{Quantised, quantise};
+use super::{Weight, WeightFormat, WeightsError, map_file};
+
+/// To be changed with the layout of panels, the rules below or the search for scales.
+const VERSION: u32 = 1;
+const EXTENSION: &str = "safetensors";
+const UNFINISHED: &str = "part";
+/// Room in the header for each tensor: its name twice, and what is said of it.
+const HEADER_BYTES_PER_TENSOR: usize = 512;
+/// Name under which the metadata says whether all is there.
+const ABOUT: &str = "loquat";
+
+/// How many bits a weight has after loading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Quant {
+    /// Whatever fits: as stored, else eight bits, else four.
+    #[default]
+    Auto,
+    /// As in the files.
+    None,
+    To(Bits),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Bits {
+    Eight,
+    /// With eight for what suffers most.
+    Four,
+}
+
+impl Bits {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Eight => "q8",
+            Self::Four => "q4",
+        }
+    }
+}
+
+impl FromStr for Quant {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "none" => Ok(Self::None),
+            "q8" => Ok(Self::To(Bits::Eight)),
+            "q4" => Ok(Self::To(Bits::Four)),
+            _ => Err("expected auto, none, q8 or q4".into()),
+        }
+    }
+}
+
+/// What becomes of a tensor of a checkpoint in Hub layout or of a GGUF file; `None` if it stays as it is.
+///
+/// Gates of the recurrence and routers stay: their errors add up over thousands of tokens, or send tokens elsewhere.
+/// Embedding and head, experts for every token, and what writes into the residual stream or the KV cache get eight
+/// bits at least. The vision tower stays: it is small, and reading small print suffers first.
+pub fn format_of(name: &str, group: Group, shape: &[usize], bits: Bits) -> Option<WeightFormat> {
+    let rows = shape.iter().rev().skip(1);
+    // Experts in one tensor are parts of a matrix: each has to begin with a panel.
+    let is_matrix = match shape {
+        [_, _] => true,
+        [_, rows, _] => rows.is_multiple_of(panels::ROWS),
+        _ => false,
+    };
+    if !is_matrix || rows.product::<usize>() < panels::ROWS || matches!(group, Group::Vision | Group::Other) {
+        return None;
+    }
+    let module = name.strip_suffix(".weight").unwrap_or(name);
+    let is_shared = module.contains("shared_expert.") || module.ends_with("_shexp");
+    let bits = match module.rsplit('.').next().unwrap_or_default() {
+        _ if is_shared => Bits::Eight,
+        "embed_tokens" | "lm_head" | "fc" | "out_proj" | "k_proj" | "v_proj" => Bits::Eight,
+        "token_embd" | "output" | "eh_proj" | "ssm_out" | "attn_k" | "attn_v" => Bits::Eight,
+        "q_proj" | "o_proj" | "in_proj_qkv" | "in_proj_z" | "in_proj_qkvz" => bits,
+        "gate_proj" | "up_proj" | "down_proj" | "gate_up_proj" => bits,
+        "attn_q" | "attn_output" | "attn_qkv" | "attn_gate" | "ssm_in" => bits,
+        "ffn_gate" | "ffn_up" | "ffn_down" | "ffn_gate_exps" | "ffn_up_exps" | "ffn_down_exps" => bits,
+        _ => return None,
+    };
+    Some(match bits {
+        Bits::Eight => WeightFormat::Q8Panels,
+        Bits::Four => WeightFormat::Q4Panels,
+    })
+}
+
+/// The quantised tensors of a checkpoint: those of a file, or those that are made as they are asked for.
+pub struct Copies {
+    pub bits: Bits,
+    state: Mutex<State>,
+}
+
+struct State {
+    done: HashMap<String, (Weight, f64)>,
+    /// Where new ones are written to; `None` if all are there, or if nothing can be written.
+    writer: Option<Writer>,
+    note: Option<String>,
+}
+
+impl Copies {
+    /// `folder` has the file, or gets it; without one the tensors are only in memory. `model` tells checkpoints apart,
+    /// and `n_tensors` is how many this one has at most.
+    pub fn open(folder: Option<&Path>, model: &str, bits: Bits, n_tensors: usize) -> Self {
+        let path = folder.map(|folder| path_in(folder, model, bits));
+        let found = path.as_deref().and_then(read);
+        let mut note = None;
+        let writer = match (&found, path) {
+            (None, Some(path)) => Writer::new(path, n_tensors).map_err(|e| note = Some(not_saved(&e))).ok(),
+            _ => None,
+        };
+        let done = found.unwrap_or_default();
+        Self { bits, state: Mutex::new(State { done, writer, note }) }
+    }
+
+    /// The quantised form of `name`, made of `plain` if there is none yet.
+    ///
+    /// # Errors
+    /// Those of `plain`, or `NotFinite`.
+    pub fn get(
+        &self,
+        name: &str,
+        shape: &[usize],
+        format: WeightFormat,
+        plain: impl FnOnce() -> Result<Weight, WeightsError>,
+    ) -> Result<Weight, WeightsError> {
+        let mut state = self.state.lock().expect("nothing here panics");
+        if let Some((weight, _)) = state.done.get(name)
+            && weight.shape == shape
+            && weight.format == format
+        {
+            return Ok(weight.clone());
+        }
+        let plain = plain()?;
+        if !plain.format.is_plain() {
+            return Ok(plain);
+        }
+        let not_finite = || WeightsError::NotFinite { name: name.to_owned() };
+        let Quantised { mut weight, error } =
+            quantise(&plain.into_matrix(), format).ok_or_else(not_finite)?;
+        weight.shape = shape.to_vec();
+        if let Some(writer) = &mut state.writer
+            && let Err(e) = writer.add(name, &weight, error.relative())
+        {
+            state.writer = None;
+            state.note = Some(not_saved(&e));
+        }
+        state.done.insert(name.to_owned(), (weight.clone(), error.relative()));
+        Ok(weight)
+    }
+
+    /// Ends the file, if one is being written; says what there is to say.
+    pub fn finish(&self) -> Option<String> {
+        let mut state = self.state.lock().expect("nothing here panics");
+        if let Some(writer) = state.writer.take()
+            && let Err(e) = writer.finish()
+        {
+            state.note = Some(not_saved(&e));
+        }
+        state.note.clone()
+    }
+}
+
+fn path_in(folder: &Path, model: &str, bits: Bits) -> PathBuf {
+    folder.join(format!("{model}-{}-{VERSION}.{EXTENSION}", bits.name()))
+}
+
+/// What each tensor lost, as it was measured when the file in `folder` was made: the error's part of its numbers, by
+/// root mean squares. `None` if there is no such file.
+pub fn errors(folder: &Path, model: &str, bits: Bits) -> Option<BTreeMap<String, f64>> {
+    let tensors = read(&path_in(folder, model, bits))?;
+    Some(tensors.into_iter().map(|(name, (_, error))| (name, error)).collect())
+}
+
+fn not_saved(error: &io::Error) -> String {
+    format!("the quantised weights could not be saved ({error}); they are made anew at each start")
+}
+
+/// A file in the making.
+struct Writer {
+    file: File,
+    unfinished: PathBuf,
+    path: PathBuf,
+    header_bytes: usize,
+    /// Of the data so far.
+    len: usize,
+    tensors: serde_json::Map<String, Value>,
+    metadata: serde_json::Map<String, Value>,
+    is_finished: bool,
+}
+
+impl Writer {
+    fn new(path: PathBuf, n_tensors: usize) -> io::Result<Self> {
+        let folder = path.parent().expect("the path has a folder");
+        fs::create_dir_all(folder)?;
+        let unfinished = path.with_extension(format!("{}.{UNFINISHED}", std::process::id()));
+        remove_unfinished(folder);
+        let mut file = File::create(&unfinished)?;
+        // With the length before it, the header ends where data may begin.
+        let header_bytes = (HEADER_BYTES_PER_TENSOR * (n_tensors + 2)).next_multiple_of(panels::LINE);
+        file.seek(SeekFrom::Start(header_bytes as u64))?;
+        Ok(Self {
+            file,
+            unfinished,
+            path,
+            header_bytes,
+            len: 0,
+            tensors: serde_json::Map::new(),
+            metadata: serde_json::Map::new(),
+            is_finished: false,
+        })
+    }
+
+    fn add(&mut self, name: &str, weight: &Weight, error: f64) -> io::Result<()> {
+        self.file.write_all(&weight.data)?;
+        let end = self.len + weight.data.len();
+        let info = json!({"dtype": "U8", "shape": [weight.data.len()], "data_offsets": [self.len, end]});
+        self.tensors.insert(name.to_owned(), info);
+        self.metadata.insert(name.to_owned(), Value::String(describe(weight, error)));
+        self.len = end;
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        self.metadata.insert(ABOUT.into(), format!("quantised weights, layout {VERSION}").into());
+        let mut header = serde_json::Map::new();
+        header.insert("__metadata__".into(), Value::Object(std::mem::take(&mut self.metadata)));
+        header.append(&mut self.tensors);
+        let mut header = serde_json::to_vec(&header)?;
+        let room = self.header_bytes - size_of::<u64>();
+        if header.len() > room {
+            return Err(io::Error::other("the header outgrew its room"));
+        }
+        header.resize(room, b' ');
+        self.file.seek(SeekFrom::Start(0))?;
+        self.file.write_all(&(room as u64).to_le_bytes())?;
+        self.file.write_all(&header)?;
+        self.file.sync_all()?;
+        fs::rename(&self.unfinished, &self.path)?;
+        self.is_finished = true;
+        Ok(())
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            let _ = fs::remove_file(&self.unfinished);
+        }
+    }
+}
+
+/// Removes what programs that were killed have left behind: unfinished files that nobody wrote to for an hour.
+fn remove_unfinished(folder: &Path) {
+    let hour = std::time::Duration::from_secs(3600);
+    for entry in folder.read_dir().into_iter().flatten().flatten() {
+        let is_old =
+            entry.metadata().and_then(|m| m.modified()).is_ok_and(|at| at.elapsed().is_ok_and(|e| e > hour));
+        if is_old && entry.path().extension().is_some_and(|e| e == UNFINISHED) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// `Q4Panels 1024x3584 0.0712`
+fn describe(weight: &Weight, error: f64) -> String {
+    let shape: Vec<String> = weight.shape.iter().map(usize::to_string).collect();
+    format!("{:?} {} {error:.6}", weight.format, shape.join("x"))
+}
+
+fn understand(text: &str) -> Option<(WeightFormat, Vec<usize>, f64)> {
+    let mut words = text.split(' ');
+    let format = [WeightFormat::Q8Panels, WeightFormat::Q4Panels];
+    let name = words.next()?;
+    let format = format.into_iter().find(|format| format!("{format:?}") == name)?;
+    let shape = words.next()?.split('x').map(|n| n.parse().ok()).collect::<Option<Vec<usize>>>()?;
+    Some((format, shape, words.next()?.parse().ok()?))
+}
+
+/// The tensors of a finished file; `None` if there is none that can be used.
+fn read(path: &Path) -> Option<HashMap<String, (Weight, f64)>> {
+    let map = bytes::Bytes::from_owner(map_file(path).ok()?);
+    let places = super::safetensors::read_header(&map).ok()?;
+    let (_, metadata) = SafeTensors::read_metadata(&map).ok()?;
+    let said = metadata.metadata().as_ref()?;
+    said.get(ABOUT)?;
+    let weight = |(name, place): (String, super::Place)| {
+        let (format, shape, error) = understand(said.get(&name)?)?;
+        let columns = *shape.last()?;
+        let rows = shape.iter().rev().skip(1).try_fold(1usize, |product, n| product.checked_mul(*n))?;
+        let bytes =
+            format.checked_row_bytes(columns)?.checked_mul(rows.checked_next_multiple_of(panels::ROWS)?)?;
+        (bytes == place.range.len()).then_some(())?;
+        Some((name, (Weight { format, shape, data: map.slice(place.range) }, error)))
+    };
+    places.into_iter().map(weight).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -239,8 +239,8 @@ impl Engine {
         let device = open_device(options.device())?;
         let context_tokens = options.context_of(&config);
         let available = if device.shares_ram && !options.force { ram::available() } else { None };
-        let (quant, is_gpu) = (options.quant, device.is_gpu);
-        let plan = Plan::choose(dir, &config, &checkpoint, is_gpu, quant, context_tokens, available)?;
+        let plan =
+            Plan::choose(dir, &config, &checkpoint, device.is_gpu, options.quant, context_tokens, available)?;
         if let Some(available) = available {
             plan.check(context_tokens, available).map_err(Box::new)?;
         }
@@ -252,23 +252,12 @@ impl Engine {
         }
         let eyes = Eyes::open(dir, &config, &checkpoint, &tokenizer, &device)?;
         let model = Model::load(config, &checkpoint, dir, device)?;
-        let not_saved = checkpoint.copies().and_then(Copies::finish);
-        let quantised = bits.map(|bits| match quant {
-            Quant::Auto => {
-                format!("its weights are quantised to {}, since more doesn't fit into memory", bits.name())
-            }
-            _ => format!("its weights are quantised to {}", bits.name()),
-        });
-        let about = match options.is_default {
-            true => Some(built_in::NOTE.into()),
-            false => checkpoint.description.clone(),
-        };
-        let notes: Vec<String> = [about, quantised, not_saved].into_iter().flatten().collect();
+        let note = note(options, &checkpoint, bits);
 
         let info = ModelInfo {
             name: display_name(dir),
             device: model.device.name.clone(),
-            note: (!notes.is_empty()).then(|| notes.join("; ")),
+            note,
             device_note: model.device.note.clone(),
             context_tokens,
             thinks_by_default: prompt::thinks_by_default(&template).map_err(EngineError::Template)?,
@@ -595,6 +584,25 @@ impl Prompt {
             is_draft: false,
         }
     }
+}
+
+/// What a person who didn't choose this model, or these weights, should know about them. Ends the making of quantised
+/// weights.
+fn note(options: &LoadOptions, checkpoint: &weights::Checkpoint, bits: Option<Bits>) -> Option<String> {
+    let about = match options.is_default {
+        true => Some(built_in::NOTE.into()),
+        false => checkpoint.description.as_ref().map(|description| format!("{description}.")),
+    };
+    let quantised = bits.map(|bits| {
+        let why = match options.quant {
+            Quant::Auto => ": as they are they don't fit into memory",
+            Quant::None | Quant::To(_) => "",
+        };
+        format!("Its weights are quantised to {}{why}.", bits.name())
+    });
+    let not_saved = checkpoint.copies().and_then(Copies::finish);
+    let sentences: Vec<String> = [about, quantised, not_saved].into_iter().flatten().collect();
+    (!sentences.is_empty()).then(|| sentences.join(" "))
 }
 
 /// A tensor's values on the host.

@@ -192,7 +192,7 @@ pub fn errors(folder: &Path, model: &str, bits: Bits) -> Option<BTreeMap<String,
 }
 
 fn not_saved(error: &io::Error) -> String {
-    format!("the quantised weights could not be saved ({error}); they are made anew at each start")
+    format!("They could not be saved ({error}), so they are made anew at each start.")
 }
 
 /// A file in the making.

@@ -161,7 +161,7 @@ fn an_engine_says_what_it_found() {
     match Engine::load(&options) {
         Ok(engine) => {
             let note = engine.info().note.clone().unwrap();
-            assert_eq!(note, "dense-a-q8_0.gguf: GGUF, weights in Q8_0, F32");
+            assert_eq!(note, "dense-a-q8_0.gguf: GGUF, weights in Q8_0, F32.");
             assert!(engine.info().can_draft);
         }
         Err(error) => panic!("{error}"),

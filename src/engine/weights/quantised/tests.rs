@@ -1,5 +1,11 @@
 use super::*;
+use crate::engine::config::ModelConfig;
+use crate::engine::device::OpenDevice;
+use crate::engine::generate::read;
+use crate::engine::golden;
+use crate::engine::model::Model;
 use crate::engine::noise::noise;
+use crate::engine::weights::Checkpoint;
 
 const NAME: &str = "model.layers.0.mlp.up_proj.weight";
 const SHAPE: [usize; 2] = [48, 128];
@@ -72,7 +78,7 @@ fn without_a_place_for_the_file_the_weights_are_the_same() {
     let not_a_folder = dir.path().join("file");
     fs::write(&not_a_folder, "").unwrap();
     let (made, note) = load(Some(&not_a_folder), "model", Bits::Four);
-    assert!(note.unwrap().contains("could not be saved"));
+    assert!(note.unwrap().contains("could not be saved ("));
     let (in_memory, note) = load(None, "model", Bits::Four);
     assert!(note.is_none() && in_memory.iter().zip(&made).all(|(a, b)| a.data == b.data));
 }
@@ -101,4 +107,38 @@ fn what_must_not_be_squeezed_is_not() {
     assert_eq!(gguf("blk.0.ffn_up.weight"), Some(WeightFormat::Q4Panels));
     assert_eq!(gguf("blk.0.ffn_up_shexp.weight"), Some(WeightFormat::Q8Panels));
     assert_eq!((gguf("blk.0.ssm_alpha.weight"), gguf("blk.0.ffn_gate_inp.weight")), (None, None));
+}
+
+/// Logits of a few tokens, with the case's weights as they are or quantised.
+fn logits(case: &str, bits: Option<Bits>, device: OpenDevice) -> Vec<f32> {
+    let dir = golden::path(case, "model");
+    let mut checkpoint = Checkpoint::open(&dir).unwrap();
+    if let Some(bits) = bits {
+        checkpoint.quantise(bits, None);
+    }
+    let model = Model::load(ModelConfig::open(&dir).unwrap(), &checkpoint, &dir, device).unwrap();
+    let ids: Vec<u32> = (0..40).map(|i| i * 37 % 256).collect();
+    read(model.logits(model.forward(&ids, &mut model.new_cache(), None))).unwrap()
+}
+
+#[test]
+fn quantised_models_compute_nearly_the_same() {
+    let error = |got: &[f32], right: &[f32]| {
+        let sum = |of: &dyn Fn(usize) -> f32| (0..right.len()).map(|i| f64::from(of(i)).powi(2)).sum::<f64>();
+        (sum(&|i| got[i] - right[i]) / sum(&|i| right[i])).sqrt()
+    };
+    // Random weights are as hard as it gets: they have nothing in common that rounding could keep. The gates of the
+    // second pair are so large that they pass on a little noise as much more.
+    for (cases, limits) in [(["dense-a", "moe"], [0.06, 0.2]), (["dense-b", "next"], [0.3, 0.8])] {
+        for case in cases {
+            let right = logits(case, None, golden::cpu());
+            for (bits, most) in [Bits::Eight, Bits::Four].into_iter().zip(limits) {
+                let got = error(&logits(case, Some(bits), golden::cpu()), &right);
+                assert!(got > 0.0 && got < most, "{case} {bits:?}: {got}");
+            }
+        }
+    }
+    let [cpu, gpu] = [golden::cpu(), golden::gpu()].map(|d| logits("dense-a", Some(Bits::Four), d));
+    // The CPU rounds tokens as well.
+    assert!(error(&gpu, &cpu) < 0.06, "{}", error(&gpu, &cpu));
 }

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -212,6 +213,8 @@ pub struct Engine {
     /// ends of prompts before the words that ask for an answer, because templates rewrite what follows those, and
     /// some in long prompts.
     checkpoints: Checkpoints,
+    /// Only to say which weight is at fault when the model computes no number.
+    checkpoint: Rc<weights::Checkpoint>,
     states: Option<States>,
     /// How long it took to read what the cache holds and no saved state does.
     unsaved: Duration,
@@ -268,12 +271,17 @@ impl Engine {
         };
         // Quantised weights make other states of the same tokens.
         let where_and_how = format!("{} {}", model.device.name, bits.map_or("", Bits::name));
+        let checkpoint = Rc::new(checkpoint);
         Ok(Self {
             stop_ids: stop_ids(&generation_config, &model.config, &tokenizer),
             cache: model.new_drafting_cache(),
             speculation: Speculation::default(),
             checkpoints: Checkpoints::new(&model.config),
-            states: options.states.clone().map(|options| States::new(options, checkpoint, &where_and_how)),
+            states: options
+                .states
+                .clone()
+                .map(|options| States::new(options, checkpoint.clone(), &where_and_how)),
+            checkpoint,
             unsaved: Duration::ZERO,
             model,
             eyes,
@@ -357,10 +365,20 @@ impl Engine {
                 writer.token(id, &mut stats, progress);
             },
         );
-        let (ending, drafts) = ending?;
+        let (ending, drafts) = ending.map_err(|error| self.explained(error))?;
         stats.drafts = drafts;
         writer.finish(stats, progress);
         Ok((ending, stats))
+    }
+
+    /// Large matrices are not looked through before they are used: that would read all of them. So it is done once
+    /// what they gave is no number.
+    fn explained(&self, error: EngineError) -> EngineError {
+        let EngineError::Sampler(SamplerError::NotANumber { .. }) = &error else { return error };
+        match self.checkpoint.first_not_finite() {
+            Some(name) => WeightsError::NotFinite { name }.into(),
+            None => error,
+        }
     }
 
     /// Everything that is known of a prompt before the model runs.

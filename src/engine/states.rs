@@ -10,6 +10,7 @@ use std::cell::OnceCell;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
@@ -46,7 +47,7 @@ pub struct StateOptions {
 pub struct States {
     pub options: StateOptions,
     /// For the fingerprint, which is made when it is first wanted.
-    checkpoint: weights::Checkpoint,
+    checkpoint: Rc<weights::Checkpoint>,
     device: String,
     model: OnceCell<String>,
 }
@@ -60,7 +61,7 @@ pub struct Found {
 
 impl States {
     /// `device` because the same tokens give slightly other numbers on another one.
-    pub fn new(options: StateOptions, checkpoint: weights::Checkpoint, device: &str) -> Self {
+    pub fn new(options: StateOptions, checkpoint: Rc<weights::Checkpoint>, device: &str) -> Self {
         Self { options, checkpoint, device: device.to_owned(), model: OnceCell::new() }
     }
 

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
 use memmap2::Mmap;
+use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 use self::groups::Group;
@@ -387,6 +388,23 @@ impl Checkpoint {
             }
         }
         hash.finalize().into()
+    }
+
+    /// The first tensor, by name, that has a value which is not a number.
+    pub fn first_not_finite(&self) -> Option<String> {
+        let mut entries: Vec<_> = self.entries.iter().collect();
+        entries.sort_by_key(|(name, _)| *name);
+        let is_bad = |entry: &Entry| {
+            let columns = entry.place.shape.last().filter(|columns| **columns > 0);
+            let (Some(format), Some(columns)) = (entry.place.format, columns) else { return false };
+            let data = &self.shards[entry.shard][entry.place.range.clone()];
+            data.par_chunks_exact(format.row_bytes(*columns)).any(|row| {
+                let mut values = vec![0.0; *columns];
+                format.widen(row, &mut values);
+                values.iter().any(|value| !value.is_finite())
+            })
+        };
+        entries.into_iter().find(|(_, entry)| is_bad(entry)).map(|(name, _)| name.clone())
     }
 
     /// Files that the tensors are in.

@@ -8,6 +8,7 @@ use crate::chat::{Channel, Message, Role};
 use crate::engine::built_in;
 use crate::engine::device::DeviceChoice;
 use crate::engine::generate::{Ending, Engine, LoadOptions, Progress};
+use crate::engine::golden;
 use crate::msg::{Finish, MAX_DRAFTS, Mtp, SamplingOptions, TurnOptions, TurnStats};
 
 fn engine() -> Engine {
@@ -201,4 +202,29 @@ fn states_do_not_pile_up_while_nothing_is_drafted() {
     assert!(stats.completion_tokens > super::MAX_WAITING, "{stats:?}");
     let waiting = engine.cache.mtp.as_ref().unwrap().n_waiting();
     assert!((1..super::MAX_WAITING).contains(&waiting), "{waiting} states wait");
+}
+
+#[test]
+fn a_weight_that_is_no_number_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    for entry in golden::path("dense-a", "model").read_dir().unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, dir.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let path = dir.path().join("model.safetensors");
+    let mut file = std::fs::read(&path).unwrap();
+    let name = "model.layers.0.mlp.up_proj.weight";
+    let start = {
+        let (header_bytes, metadata) = safetensors::SafeTensors::read_metadata(&file).unwrap();
+        8 + header_bytes + metadata.info(name).unwrap().data_offsets.0
+    };
+    // The largest bits of a bf16, twice.
+    file[start..start + 4].fill(0xff);
+    std::fs::write(&path, file).unwrap();
+    let load = LoadOptions { dir: dir.path().into(), device: DeviceChoice::Cpu, ..LoadOptions::default() };
+    let mut engine = Engine::load(&load).unwrap();
+    let messages = [Message::text(Role::User, "hello")];
+    let answer = engine.answer(&messages, &options(Mtp::Off, 0.0, 5), &AtomicBool::new(false), &mut |_| ());
+    let error = answer.unwrap_err().to_string();
+    assert!(error.contains(name) && error.contains("not numbers"), "{error}");
 }

@@ -48,8 +48,10 @@ pub mod chat;
 pub mod msg;
 pub mod paths;
 pub mod sanitize;
+pub mod units;
 
 pub mod engine;
+pub mod hub;
 pub mod session;
 
 pub mod batch;

@@ -15,6 +15,7 @@ pub mod names;
 pub mod options;
 pub mod pull;
 pub mod select;
+pub mod space;
 pub mod stores;
 pub mod table;
 pub mod verify;
@@ -23,7 +24,6 @@ mod download;
 mod http;
 mod lock;
 mod part;
-mod space;
 
 use std::io;
 use std::path::PathBuf;
@@ -77,6 +77,10 @@ pub enum HubError {
     Missing { id: String, name: String },
     #[error("{id} has no files that Loquat can run (safetensors with a config.json, or GGUF)")]
     NothingUsable { id: String },
+    #[error(
+        "{id} is not a model of the Qwen3.5 family, so Loquat can't run it; `loquat models rm {id}` removes it"
+    )]
+    OtherFamily { id: String },
     #[error("{id} has several GGUF files; name one, as in {id}:{} ({})", names[0], names.join(", "))]
     Several { id: String, names: Vec<String> },
     #[error("{id} has no GGUF file {quant}; it has {}", names.join(", "))]

@@ -25,6 +25,8 @@ pub struct Settings {
     pub system: Option<String>,
     /// For pictures that don't say otherwise.
     pub detail: Detail,
+    /// A model that isn't here may be downloaded.
+    pub pull: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -93,6 +95,7 @@ impl Settings {
             },
             system: turn.system.filter(|system| !system.trim().is_empty()),
             detail: turn.detail.unwrap_or_default(),
+            pull: model.pull,
         })
     }
 }

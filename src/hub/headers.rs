@@ -52,19 +52,15 @@ impl Hub {
         write(folder, |folder| fs::create_dir_all(folder))?;
         let skeleton = Skeleton { hub: self, listing, folder };
         match wanted {
-            Wanted::Safetensors { small, index, weights } => {
+            Wanted::Safetensors { small, index, .. } => {
                 for name in small.iter().chain(index).filter(|name| NEEDED.contains(&name.as_str())) {
                     let file = skeleton.file(name)?;
                     let bytes = self.head(listing, file, (0, file.size)).await?;
                     skeleton.write(file, &bytes)?;
                 }
-                let named = match index {
-                    Some(index) => fs::read(folder.join(index)).ok().and_then(|bytes| select::shards(&bytes)),
-                    None => Some(weights.clone()),
-                };
-                let damaged = || HubError::Damaged { name: select::INDEX.into() };
-                for name in named.ok_or_else(damaged)? {
-                    skeleton.safetensors(skeleton.file(&name)?).await?;
+                let files = self.needed(listing, wanted).await?;
+                for file in files.into_iter().filter(|file| file.name.ends_with(".safetensors")) {
+                    skeleton.safetensors(skeleton.file(&file.name)?).await?;
                 }
             }
             Wanted::Gguf { .. } => {

@@ -92,7 +92,7 @@ impl HubOptions {
     ///
     /// # Errors
     /// `Endpoint` if `HF_ENDPOINT` is no address.
-    pub fn from_environment(offline: bool) -> Result<Self, HubError> {
+    pub fn from_environment() -> Result<Self, HubError> {
         let endpoint = text("HF_ENDPOINT").unwrap_or_else(|| DEFAULT_ENDPOINT.into());
         let url = Url::parse(endpoint.trim_end_matches('/')).ok();
         let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.host().is_some());
@@ -100,7 +100,7 @@ impl HubOptions {
             cache: cache(),
             endpoint: url.ok_or(HubError::Endpoint)?,
             token: token(),
-            offline: offline || is_on("HF_HUB_OFFLINE"),
+            offline: is_on("HF_HUB_OFFLINE"),
             pace: Pace::default(),
         })
     }

@@ -313,6 +313,13 @@ fn write_at(file: &File, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// The hash of a small file that is in memory.
+pub fn hash_of_bytes(bytes: &[u8], expected: &Hash) -> String {
+    let mut hasher = Hasher::new(expected, bytes.len() as u64);
+    hasher.update(bytes);
+    hasher.finish()
+}
+
 /// One of the two ways in which the Hub names content.
 pub enum Hasher {
     Sha256(Sha256),

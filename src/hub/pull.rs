@@ -139,19 +139,7 @@ impl Hub {
         let listing = self.listing(&model.id, &model.revision).await?;
         let pull = Pull { hub: self, cache: &cache, listing: &listing, report };
         let wanted = listing.choose(model.quant.as_deref())?;
-        let mut files = pull.files(&wanted.names())?;
-        if let Wanted::Safetensors { index: Some(index), .. } = &wanted {
-            // It says which files the weights are, so it comes first.
-            let index = pull.files(&[index.as_str()])?.remove(0);
-            pull.fetch(&index, false).await?;
-            let place = cache.snapshot(&model.id, &listing.commit).join(select::INDEX);
-            let text = fs::read(&place);
-            let text = text.map_err(|source| HubError::File { doing: "cannot read", path: place, source })?;
-            let shards =
-                select::shards(&text).ok_or_else(|| HubError::Damaged { name: select::INDEX.into() })?;
-            let shards: Vec<&str> = shards.iter().map(String::as_str).collect();
-            files.extend(pull.files(&shards)?);
-        }
+        let files = self.needed(&listing, &wanted).await?;
         pull.check_space(&files)?;
         let total_bytes = files.iter().map(|file| file.size).sum();
         report.begin(total_bytes);
@@ -162,10 +150,48 @@ impl Hub {
             licence: listing.licence.clone(),
         });
         for file in files {
-            pull.fetch(file, true).await?;
+            pull.fetch(file).await?;
         }
         cache.set_ref(&model.id, &model.revision, &listing.commit)?;
         cache.find(model).ok_or_else(|| HubError::NothingUsable { id: model.id.to_string() })
+    }
+
+    /// The files that a model needs, small ones first: an index says which ones the weights are.
+    ///
+    /// # Errors
+    /// [`HubError`], also for a listing without them or with names that are not safe.
+    pub async fn needed<'a>(
+        &self,
+        listing: &'a Listing,
+        wanted: &Wanted,
+    ) -> Result<Vec<&'a RemoteFile>, HubError> {
+        let mut files = listing.named(&wanted.names())?;
+        if let Wanted::Safetensors { index: Some(index), .. } = wanted {
+            let index = listing.named(&[index.as_str()])?.remove(0);
+            let bytes = self.small_file(listing, index).await?;
+            let shards = select::shards(&bytes);
+            let shards = shards.ok_or_else(|| HubError::Damaged { name: select::INDEX.into() })?;
+            files.extend(listing.named(&shards.iter().map(String::as_str).collect::<Vec<_>>())?);
+        }
+        Ok(files)
+    }
+
+    /// The content of a file, from the cache if it is there.
+    async fn small_file(&self, listing: &Listing, file: &RemoteFile) -> Result<Vec<u8>, HubError> {
+        let is_right = |bytes: &Vec<u8>| part::hash_of_bytes(bytes, &file.hash) == file.hash.as_str();
+        let here =
+            self.cache().ok().map(|cache| cache.snapshot(&listing.id, &listing.commit).join(&file.name));
+        let here = here.filter(|path| fs::metadata(path).is_ok_and(|meta| meta.len() == file.size));
+        if let Some(bytes) = here.and_then(|path| fs::read(path).ok()).filter(is_right) {
+            return Ok(bytes);
+        }
+        for _ in 0..2 {
+            let bytes = self.head(listing, file, (0, file.size)).await?;
+            if is_right(&bytes) {
+                return Ok(bytes);
+            }
+        }
+        Err(HubError::Damaged { name: one_line(&file.name) })
     }
 }
 
@@ -188,6 +214,20 @@ impl Listing {
     }
 }
 
+impl Listing {
+    /// Files by name. This is where a server's names come in.
+    fn named(&self, names: &[&str]) -> Result<Vec<&RemoteFile>, HubError> {
+        let id = || self.id.to_string();
+        let file = |name: &&str| {
+            if !is_safe_path(name) {
+                return Err(HubError::UnsafeName { id: id(), name: one_line(name) });
+            }
+            self.file(name).ok_or_else(|| HubError::Missing { id: id(), name: one_line(name) })
+        };
+        names.iter().map(file).collect()
+    }
+}
+
 struct Pull<'a> {
     hub: &'a Hub,
     cache: &'a Cache,
@@ -195,20 +235,7 @@ struct Pull<'a> {
     report: &'a Reporter,
 }
 
-impl<'a> Pull<'a> {
-    /// Files of the listing by name. This is where a server's names come in.
-    fn files(&self, names: &[&str]) -> Result<Vec<&'a RemoteFile>, HubError> {
-        let id = self.listing.id.to_string();
-        let file = |name: &&str| {
-            if !is_safe_path(name) {
-                return Err(HubError::UnsafeName { id: id.clone(), name: one_line(name) });
-            }
-            let missing = || HubError::Missing { id: id.clone(), name: one_line(name) };
-            self.listing.file(name).ok_or_else(missing)
-        };
-        names.iter().map(file).collect()
-    }
-
+impl Pull<'_> {
     fn is_here(&self, file: &RemoteFile) -> bool {
         self.cache.has(&self.listing.id, &self.listing.commit, &file.name, &file.hash, file.size)
     }
@@ -229,22 +256,15 @@ impl<'a> Pull<'a> {
     }
 
     /// Has the file at its place in the snapshot, by whoever fetches it.
-    async fn fetch(&self, file: &RemoteFile, counts: bool) -> Result<(), HubError> {
-        let (id, commit) = (&self.listing.id, &self.listing.commit);
+    async fn fetch(&self, file: &RemoteFile) -> Result<(), HubError> {
+        let (id, commit, report) = (&self.listing.id, &self.listing.commit, self.report);
         let blobs = self.cache.blobs(id);
-        let quiet;
-        let report = if counts {
-            self.report
-        } else {
-            quiet = Reporter::new(|_| {});
-            &quiet
-        };
         if self.is_here(file) {
             report.found(file.size);
         } else {
             make_folder(&blobs)?;
             let path = self.cache.lock(id, &file.hash);
-            let waiting = || (self.report.tell)(Notice::Waiting { file: one_line(&file.name) });
+            let waiting = || (report.tell)(Notice::Waiting { file: one_line(&file.name) });
             let lock = Lock::take(&path, self.hub.options.pace.lock_poll, waiting).await;
             let _lock =
                 lock.map_err(|source| HubError::File { doing: "cannot lock", path: path.clone(), source })?;

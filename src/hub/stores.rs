@@ -20,6 +20,9 @@ const MAX_JSON_BYTES: u64 = 4 << 20;
 /// A GGUF file begins with its architecture.
 const GGUF_START_BYTES: u64 = 4096;
 
+pub const OLLAMA: &str = "Ollama";
+pub const LM_STUDIO: &str = "LM Studio";
+
 /// A model in another program's store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
@@ -75,7 +78,7 @@ fn ollama_model(root: &Path, owner: &Path, name: &Path, manifest: &Path) -> Opti
     let owner = owner.file_name()?.to_str().filter(|owner| *owner != "library");
     let (name, tag) = (name.file_name()?.to_str()?, manifest.file_name()?.to_str()?);
     let name = owner.map_or(format!("{name}:{tag}"), |owner| format!("{owner}/{name}:{tag}"));
-    stored("Ollama", name, path)
+    stored(OLLAMA, name, path)
 }
 
 /// Models are `PUBLISHER/NAME/FILE.gguf`.
@@ -87,7 +90,7 @@ pub fn of_lm_studio(root: &Path) -> Vec<Stored> {
     });
     let named = models.filter_map(|path| {
         let name = path.strip_prefix(root).ok()?.to_str()?.to_owned();
-        stored("LM Studio", name, path)
+        stored(LM_STUDIO, name, path)
     });
     named.collect()
 }

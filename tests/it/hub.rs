@@ -79,7 +79,9 @@ impl Place {
     fn assert_no_wrong_blob(&self) {
         let cache = self.hub.cache().unwrap();
         for entry in fs::read_dir(self.cache.path()).into_iter().flatten().flatten() {
-            let Some(id) = loquat::hub::names::RepoId::of_folder(entry.file_name().to_str().unwrap()) else { continue };
+            let Some(id) = loquat::hub::names::RepoId::of_folder(entry.file_name().to_str().unwrap()) else {
+                continue;
+            };
             for blob in cache.verify(&id, |_, _| {}).unwrap() {
                 assert!(blob.is_right, "{} is wrong", blob.name);
             }
@@ -129,7 +131,11 @@ fn a_sharded_model_arrives_byte_for_byte_over_every_route() {
         let names = [SHARDS[0], SHARDS[1], "config.json", "tokenizer.json", "model.safetensors.index.json"];
         assert_same(&fake, "fake/sharded", &model.path, &names);
         assert_eq!(model.revision.as_deref(), Some("main"));
-        assert_eq!(fs::read_dir(&model.path).unwrap().count(), names.len(), "only what is needed was fetched");
+        assert_eq!(
+            fs::read_dir(&model.path).unwrap().count(),
+            names.len(),
+            "only what is needed was fetched"
+        );
         assert!(!place.files().iter().any(|name| name.contains(".loquat")), "{:?}", place.files());
         fake.assert_discreet();
 
@@ -330,9 +336,17 @@ fn private_and_gated_repositories_say_what_to_do() {
 #[test]
 fn names_of_a_hostile_server_stay_inside_the_cache() {
     let hostile = [
-        "../../../../../escape.safetensors", "/tmp/loquat_abs_escape.safetensors", "a/../../../escape.safetensors",
-        "ok\u{1b}]0;title\u{7}.safetensors", "..\\..\\win.safetensors", "CON.safetensors", "C:/x.safetensors",
-        "nul.safetensors ", "..", "", ".",
+        "../../../../../escape.safetensors",
+        "/tmp/loquat_abs_escape.safetensors",
+        "a/../../../escape.safetensors",
+        "ok\u{1b}]0;title\u{7}.safetensors",
+        "..\\..\\win.safetensors",
+        "CON.safetensors",
+        "C:/x.safetensors",
+        "nul.safetensors ",
+        "..",
+        "",
+        ".",
     ];
     let fake = FakeHub::start(&[], |root| {
         for (i, name) in hostile.iter().enumerate() {

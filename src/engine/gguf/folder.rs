@@ -3,6 +3,8 @@
 //! So everything that reads a model folder reads a GGUF file too, with the same checks. The second file that a model
 //! with eyes has (`mmproj`) is found beside the first.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
@@ -44,12 +46,18 @@ pub fn is_gguf(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
 }
 
+/// Ollama's store names files by their hashes alone.
+fn begins_like_gguf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == *b"GGUF"
+}
+
 /// The GGUF files that a model path stands for: a file, or a folder that holds one and no config.json.
 ///
 /// # Errors
 /// `Several` if it isn't clear which one is meant.
 pub fn find(path: &Path) -> Result<Option<Files>, GgufError> {
-    if is_gguf(path) && path.is_file() {
+    if path.is_file() && (is_gguf(path) || begins_like_gguf(path)) {
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let (_, towers) = list(dir);
         return Ok(Some(Files { model: path.to_owned(), towers }));

@@ -2,6 +2,11 @@
 
 use std::fmt;
 
+/// `1 file`, `2 files`.
+pub fn n_files(n: usize) -> String {
+    format!("{n} {}", if n == 1 { "file" } else { "files" })
+}
+
 /// A number of bytes for people, with three digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);

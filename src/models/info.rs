@@ -8,7 +8,7 @@ use crate::hub::select::Wanted;
 use crate::hub::table::known;
 use crate::hub::{Hub, HubError};
 use crate::sanitize::one_line;
-use crate::units::ByteSize;
+use crate::units::{ByteSize, n_files};
 
 /// `loquat models info`.
 ///
@@ -49,7 +49,7 @@ pub async fn info(hub: &Hub, named: &str, as_json: bool) -> Result<(), HubError>
         lines.push(("context", format!("up to {} tokens", known.context)));
         lines.push(("formats", known.formats.join(", ")));
     }
-    lines.push(("download", format!("{} in {} files", ByteSize(total), files.len())));
+    lines.push(("download", format!("{} in {}", ByteSize(total), n_files(files.len()))));
     let here = here.map(|here| one_line(&here.path.display().to_string()));
     lines.push(("here", here.unwrap_or_else(|| "no".into())));
     let mut text = format!("{model}\n");

@@ -9,7 +9,7 @@ use crate::catalog::here::here;
 use crate::hub::cache::Cache;
 use crate::hub::{HubError, options};
 use crate::sanitize::one_line;
-use crate::units::ByteSize;
+use crate::units::{ByteSize, n_files};
 
 /// `loquat models list`.
 pub fn list(as_json: bool) {
@@ -74,7 +74,7 @@ pub fn verify(named: &[String], repair: bool) -> Result<bool, HubError> {
         let checked = cache.verify(&id, begin)?;
         let damaged: Vec<_> = checked.iter().filter(|blob| !blob.is_right).collect();
         if damaged.is_empty() {
-            print(&format!("{id}: {} files are right\n", checked.len()));
+            print(&format!("{id}: {} checked, all right\n", n_files(checked.len())));
             continue;
         }
         all_right = false;

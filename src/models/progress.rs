@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use crate::hub::pull::{Notice, Progress, Reporter};
-use crate::units::ByteSize;
+use crate::units::{ByteSize, n_files};
 
 /// Between two lines of a log.
 const LOG_EVERY: Duration = Duration::from_secs(10);
@@ -71,7 +71,7 @@ fn sentence(notice: &Notice) -> String {
     match notice {
         Notice::Begun { total_bytes, files, licence, .. } => {
             let licence = licence.as_ref().map(|name| format!(", licence {name}")).unwrap_or_default();
-            format!("{} in {files} files{licence}", ByteSize(*total_bytes))
+            format!("{} in {}{licence}", ByteSize(*total_bytes), n_files(*files))
         }
         Notice::Waiting { file } => format!("another process is downloading {file}; waiting for it"),
         Notice::Retrying { file, why, wait } => {

@@ -2,6 +2,8 @@
 mod cli;
 mod demo;
 mod hub;
+#[cfg(unix)]
+mod hub_cli;
 mod layers;
 mod pty;
 mod session;

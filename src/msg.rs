@@ -147,6 +147,8 @@ pub struct ClipLimits {
 pub struct ModelInfo {
     /// Folder or repository name, for people.
     pub name: String,
+    /// Of a model from the Hub: the commit that it is, for good.
+    pub commit: Option<String>,
     /// What a person who didn't choose this model should know about it.
     pub note: Option<String>,
     /// Such as `CPU` or `GPU (llvmpipe)`.

@@ -246,6 +246,7 @@ impl Engine {
 
         let info = ModelInfo {
             name: display_name(dir),
+            commit: commit_of(dir),
             device: model.device.name.clone(),
             note: match options.is_default {
                 true => Some(built_in::NOTE.into()),
@@ -600,6 +601,13 @@ fn stop_ids(generation: &GenerationConfig, config: &ModelConfig, tokenizer: &Tok
 
 fn common_prefix<T: PartialEq>(a: &[T], b: &[T]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// The commit that a folder of the Hub's cache is named by, or one that a file lies in.
+fn commit_of(dir: &Path) -> Option<String> {
+    let mut names = dir.ancestors().filter_map(|part| Some((part.file_name()?.to_str()?, part.parent()?)));
+    let (commit, _) = names.find(|(_, parent)| parent.ends_with("snapshots"))?;
+    (commit.len() == 40 && commit.bytes().all(|b| b.is_ascii_hexdigit())).then(|| commit.to_owned())
 }
 
 /// A repository's name rather than the hash of its snapshot folder.

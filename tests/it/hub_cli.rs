@@ -1,4 +1,5 @@
 //! Models of the Hub on the command line: what is printed, exit codes, and what a killed process leaves behind.
+#![allow(clippy::print_stdout)] // which tests were skipped, and figures of those that ran
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -93,6 +94,7 @@ fn a_model_is_found_fetched_used_checked_and_removed() {
     let again = home.run(&fake, &[&ask[..], &["--offline"]].concat());
     assert_eq!((again.code, &again.stdout), (Some(0), &answer.stdout));
 
+    // What is here has its verdict without a connection, by whatever name.
     let list = home.run(&fake, &["models", "list", "--json"]).json();
     assert_eq!(list["models"][0]["name"], name);
     assert_eq!(list["models"][0]["commit"], info["commit"]);

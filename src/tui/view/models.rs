@@ -93,8 +93,7 @@ fn facts(machine: Option<&Machine>) -> String {
 
 fn draw_filter(frame: &mut Frame, list: &ModelList, theme: Theme, area: Rect) {
     if list.is_welcome {
-        let text =
-            "Nothing you write leaves this machine. A download asks huggingface.co for files, no more.";
+        let text = "Nothing you write leaves this machine. Only what concerns models is asked of the Hub.";
         let row = vec![(Tone::Faint, shorten(text, usize::from(area.width)))];
         return frame.render_widget(owned_line(row, theme), area);
     }

@@ -181,7 +181,7 @@ impl Hub {
         }
         let url = self.http.file_url(&listing.id, &listing.commit, &file.name);
         let most = usize::try_from(range.1 - range.0).unwrap_or(usize::MAX).min(MAX_ANSWER_BYTES);
-        let mut patience = Patience::new(&self.options.pace);
+        let mut patience = Patience::short(&self.options.pace);
         loop {
             match self.body(&listing.id, &url, Some(range), most).await {
                 // A server without ranges sends the beginning of the file, whatever it is asked for.
@@ -209,7 +209,7 @@ impl Hub {
         id: &RepoId,
         url: &Url,
     ) -> Result<(T, Option<Url>), HubError> {
-        let mut patience = Patience::new(&self.options.pace);
+        let mut patience = Patience::short(&self.options.pace);
         loop {
             let failure = match self.body(id, url, None, MAX_ANSWER_BYTES).await {
                 Ok((bytes, response)) => match serde_json::from_slice(&bytes) {

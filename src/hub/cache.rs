@@ -149,12 +149,15 @@ impl Cache {
         for commit in commits {
             let snapshot = self.snapshot(id, &commit);
             let revision = refs.iter().find(|(_, of_ref)| *of_ref == commit).map(|(name, _)| name.clone());
+            let names = names_in(&snapshot);
             let paths = match complete(&snapshot, None) {
-                Some(path) => vec![path],
-                None => select::gguf_models(&names_in(&snapshot))
-                    .into_iter()
-                    .map(|name| snapshot.join(name))
-                    .collect(),
+                Some(path) if path == snapshot => vec![path],
+                // Of several GGUF files each is a model.
+                _ => {
+                    let models = select::gguf_models(&names).into_iter();
+                    let whole = models.filter(|model| select::is_whole(model, &names));
+                    whole.map(|name| snapshot.join(name)).collect()
+                }
             };
             for path in paths {
                 let bytes = bytes_of(&snapshot, &path);
@@ -219,7 +222,7 @@ pub fn complete(snapshot: &Path, quant: Option<&str>) -> Option<PathBuf> {
     let names = names_in(snapshot);
     let has = |name: &str| names.iter().any(|there| there == name);
     match select::choose(&names, quant).ok()? {
-        Wanted::Gguf { model, .. } => Some(snapshot.join(model)),
+        Wanted::Gguf { model, .. } => select::is_whole(&model, &names).then(|| snapshot.join(model)),
         Wanted::Safetensors { index, .. } => {
             let shards = match index {
                 Some(index) => read_index(&snapshot.join(index))?,

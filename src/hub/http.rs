@@ -243,12 +243,21 @@ pub fn retry_after(text: &str) -> Option<Duration> {
 /// Counts failures in a row, and waits between them.
 pub struct Patience<'a> {
     pace: &'a Pace,
+    tries: u32,
     failures: u32,
 }
 
+/// Whoever asks for a list sits and waits for it; a download can go on for hours.
+const LOOKUP_TRIES: u32 = 3;
+
 impl<'a> Patience<'a> {
     pub fn new(pace: &'a Pace) -> Self {
-        Self { pace, failures: 0 }
+        Self { pace, tries: pace.tries, failures: 0 }
+    }
+
+    /// For a question whose answer somebody waits for.
+    pub fn short(pace: &'a Pace) -> Self {
+        Self { tries: pace.tries.min(LOOKUP_TRIES), ..Self::new(pace) }
     }
 
     /// Something went forward.
@@ -262,7 +271,7 @@ impl<'a> Patience<'a> {
     /// The failure's own error, when there is no hope or no patience left.
     pub fn wait(&mut self, failure: Failure) -> Result<Duration, HubError> {
         self.failures += 1;
-        if self.failures > self.pace.tries {
+        if self.failures > self.tries {
             return Err(failure.error);
         }
         let doublings = self.failures.saturating_sub(1).min(16);

@@ -115,6 +115,12 @@ fn other_shards(model: &str, names: &[String]) -> Vec<String> {
     names.iter().filter(is_other).cloned().collect()
 }
 
+/// Whether all files of a model that is split are there.
+pub fn is_whole(model: &str, names: &[String]) -> bool {
+    let n_others = other_shards(model, names).len();
+    shard(model).is_none_or(|(_, _, count)| usize::try_from(count).is_ok_and(|count| count == n_others + 1))
+}
+
 /// The vision tower: the one with the most common type, since its precision costs little.
 fn tower(names: &[String]) -> Option<String> {
     let towers: Vec<&String> = names
@@ -229,6 +235,8 @@ mod tests {
         );
         assert!(is_quant("M-UD-Q4_K_XL.gguf", "ud-q4_k_xl") && !is_quant("M-Q4_K_M.gguf", "K_M"));
         assert_eq!(choose(&all, Some("Q2_K")), Err(NoChoice::NoQuant(names(&["BF16", "Q4_K_M", "Q8_0"]))));
+        assert!(is_whole("M-BF16-00001-of-00002.gguf", &all) && is_whole("M-Q8_0.gguf", &all));
+        assert!(!is_whole("M-BF16-00001-of-00002.gguf", &all[..1]));
         assert_eq!(choose(&names(&["a.txt"]), None), Err(NoChoice::Nothing));
         let odd = names(&["M-IQ1_S.gguf", "M-IQ2_S.gguf"]);
         assert_eq!(choose(&odd, None), Err(NoChoice::Several(names(&["IQ1_S", "IQ2_S"]))));

@@ -275,6 +275,36 @@ fn faults_that_stay_end_in_one_clear_error_and_no_wrong_file() {
 }
 
 #[test]
+fn any_status_on_any_route_ends_in_the_right_file_or_in_an_error() {
+    let fake = FakeHub::start(&["--resolve-cache"], |root| {
+        write_repo(root, "fake/big", &[("model.safetensors", noise(MIB + 99, 6))]);
+    });
+    for route in ["info", "tree", "resolve", "resolve_cache", "cdn"] {
+        for status in [401, 403, 404, 416, 429, 500, 503] {
+            for times in [1, -1] {
+                let fault = format!("route={route},status={status},times={times}");
+                let place = Place::new(&fake);
+                fake.reset();
+                fake.set_faults(&[&fault]);
+                match place.pull("fake/big") {
+                    Ok(model) => {
+                        assert_eq!(times, 1, "{fault}");
+                        assert_same(&fake, "fake/big", &model.path, &["model.safetensors", "config.json"]);
+                    }
+                    Err(error) => {
+                        let is_final = times == -1 || status <= 404;
+                        assert!(is_final, "{fault}: {error}");
+                        assert!(!error.to_string().contains("Signature"), "{fault}: {error}");
+                    }
+                }
+                place.assert_no_wrong_blob();
+                fake.assert_discreet();
+            }
+        }
+    }
+}
+
+#[test]
 fn a_server_is_waited_for_as_long_as_it_asks() {
     let fake = FakeHub::start(&[], single);
     fake.set_faults(&["route=cdn,status=429,retry_after=1"]);

@@ -51,6 +51,26 @@ fn a_model_is_found_only_when_all_of_it_is_here() {
     assert_eq!(cache.remove(&model.id).unwrap(), None);
 }
 
+#[test]
+fn each_gguf_file_of_a_repository_is_a_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::new(dir.path().join("hub"));
+    let id = RepoId::parse("some/model-GGUF").unwrap();
+    let files: [(&str, &[u8]); 4] = [
+        ("M-Q4_K_M.gguf", b"1"),
+        ("M-Q8_0.gguf", b"22"),
+        ("M-BF16-00001-of-00002.gguf", b"only the first"),
+        ("mmproj-F16.gguf", b"eyes"),
+    ];
+    fill(&cache, &id, &files);
+    let listed: Vec<_> = cache.list().into_iter().map(|model| model.path).collect();
+    let snapshot = cache.snapshot(&id, COMMIT);
+    assert_eq!(listed, [snapshot.join("M-Q4_K_M.gguf"), snapshot.join("M-Q8_0.gguf")]);
+    let find = |name: &str| cache.find(&ModelRef::parse(name).unwrap()).map(|model| model.path);
+    assert_eq!(find("some/model-GGUF:q8_0"), Some(snapshot.join("M-Q8_0.gguf")));
+    assert_eq!(find("some/model-GGUF:BF16"), None);
+}
+
 #[cfg(unix)]
 #[test]
 fn links_are_relative_so_that_the_cache_can_be_moved() {

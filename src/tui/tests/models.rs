@@ -148,7 +148,7 @@ fn any_name_of_the_hub_can_be_typed_and_what_is_here_is_used() {
     let here = row("Qwen/here", 1, Some("Hub cache"));
     let models = vec![row("Qwen/small", 1, None), here];
     tell(&mut run, ModelEvent::Listed { machine: Machine::default(), models });
-    assert!(run.screen().contains("here (Hub cache), 0 B to download"), "{}", run.screen());
+    assert!(run.screen().contains("here, 0 B to download"), "{}", run.screen());
     run.play("some/other<enter>");
     assert_eq!(asked(&run).last(), Some(&&ModelCommand::Download("some/other".into())));
     run.play("<del> <down> <enter>");

@@ -116,7 +116,7 @@ fn row(line: &Line, is_selected: bool, width: usize) -> Row {
         Line::Named(name) => ((*name).to_owned(), "on the Hub, if it is there".into()),
         Line::Model(choice) => (choice.row.name.clone(), about(choice)),
     };
-    let name_width = (room / 2).max(12).min(room);
+    let name_width = (room * 2 / 5).max(12).min(room);
     let name = shorten(&name, name_width);
     let gap = name_width.saturating_sub(display_width(&name));
     let rest = shorten(&rest, room.saturating_sub(name_width + 1));
@@ -131,6 +131,7 @@ fn row(line: &Line, is_selected: bool, width: usize) -> Row {
 /// Where it is or how large, and whether it fits.
 fn about(choice: &Choice) -> String {
     let place = match (&choice.row.store, choice.row.bytes) {
+        (Some(store), _) if store == "Hub cache" => "here, 0 B to download".into(),
         (Some(store), _) => format!("here ({store}), 0 B to download"),
         (None, Some(bytes)) => ByteSize(bytes).to_string(),
         (None, None) => choice.row.about.clone(),

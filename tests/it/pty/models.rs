@@ -70,7 +70,7 @@ fn from_an_empty_home_to_the_first_answer_with_one_key() {
     fake.reset();
     let terminal = home.start(&fake, &[]);
     terminal.wait_for_text("› Qwen/Qwen3.5-0.8B");
-    terminal.wait_for_text("here (Hub cache), 0 B to download");
+    terminal.wait_for_text("here, 0 B to download");
     terminal.send("\r");
     terminal.wait_for_text("Qwen/Qwen3.5-0.8B · CPU");
     assert!(fake.log().iter().all(|request| request["route"] != "cdn"));

@@ -8,8 +8,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-
 use super::HubError;
 use super::names::{Hash, ModelRef, RepoId, is_commit, is_safe_path};
 use super::part;
@@ -265,11 +263,6 @@ fn folder_bytes(folder: &Path) -> u64 {
         _ => 0,
     });
     bytes.sum()
-}
-
-/// The text of a listing's or a folder's JSON file, if it is one.
-pub fn json(bytes: &[u8]) -> Option<Value> {
-    serde_json::from_slice(bytes).ok()
 }
 
 #[cfg(test)]

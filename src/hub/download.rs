@@ -73,14 +73,12 @@ pub async fn fetch(
     Err(HubError::Damaged { name: blob.name.clone() })
 }
 
-/// The thread that hashes must not wait for a download that was dropped.
+/// The thread that hashes must not wait for a download that was dropped. One that is done doesn't hear it any more.
 struct Abandon(Arc<Part>);
 
 impl Drop for Abandon {
     fn drop(&mut self) {
-        if self.0.n_pieces() > 0 && self.0.done_bytes() < self.0.range(self.0.n_pieces() - 1).1 {
-            self.0.abandon();
-        }
+        self.0.abandon();
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which files of a repository a model needs. Nothing else of it is fetched: no second copy of the weights in another
 //! format, no code.
 
-use super::cache::json;
+use serde_json::Value;
 
 /// Small files that the engine reads, or other tools expect beside them.
 const SMALL_FILES: [&str; 9] = [
@@ -171,7 +171,7 @@ fn quants(names: &[String]) -> Vec<String> {
 
 /// The files that an index names, if it is one.
 pub fn shards(index: &[u8]) -> Option<Vec<String>> {
-    let json = json(index)?;
+    let json: Value = serde_json::from_slice(index).ok()?;
     let names = json.get("weight_map")?.as_object()?.values().map(|name| name.as_str().map(str::to_owned));
     let mut names: Vec<String> = names.collect::<Option<_>>()?;
     names.sort_unstable();

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::cache::json;
 use super::select;
 
 /// `model_type` of config files, and `general.architecture` of GGUF files.
@@ -134,7 +133,7 @@ fn read_json(path: &Path) -> Option<Value> {
     let mut bytes = Vec::new();
     fs::metadata(path).ok().filter(|meta| meta.is_file())?;
     File::open(path).ok()?.take(MAX_JSON_BYTES).read_to_end(&mut bytes).ok()?;
-    json(&bytes)
+    serde_json::from_slice(&bytes).ok()
 }
 
 #[cfg(test)]

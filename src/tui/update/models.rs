@@ -38,7 +38,11 @@ pub fn key(state: &mut State, key: KeyEvent) -> Option<Vec<Effect>> {
     let list = state.models.open.as_mut()?;
     let plain = key.modifiers.difference(KeyModifiers::SHIFT).is_empty();
     match key.code {
-        KeyCode::Esc => state.models.open = None,
+        KeyCode::Esc => {
+            state.models.open = None;
+            // It was told.
+            state.models.download.take_if(|download| matches!(download.state, DownloadState::Failed(_)));
+        }
         KeyCode::Up => state.models.move_by(-1),
         KeyCode::Down => state.models.move_by(1),
         KeyCode::PageUp => state.models.move_by(-page),

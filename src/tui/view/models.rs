@@ -51,17 +51,15 @@ fn draw_frame(
     let room = usize::from(area.width.saturating_sub(4));
     let title =
         if list.is_welcome { " Welcome to Loquat: choose a model, or just type " } else { " Models " };
-    let is_running = |name: &str| {
-        let download = state.models.download.as_ref();
-        download.is_some_and(|it| it.name == name && it.state == DownloadState::Running)
-    };
+    let running = state.models.download.as_ref().filter(|it| it.state == DownloadState::Running);
+    let is_running = |name: &str| running.is_some_and(|it| it.name == name);
     let enter = match line {
         Some(Line::Model(choice)) if choice.is_here() => "Enter uses it",
         Some(Line::Search(_)) => "Enter searches",
         Some(line) if is_running(line.name()) => "Enter pauses",
         _ => "Enter downloads",
     };
-    let esc = match (list.is_welcome, state.models.download.is_some()) {
+    let esc = match (list.is_welcome, running.is_some()) {
         (_, true) => "Del cancels · Esc: go on in the background",
         (true, false) => "Esc or typing: chat with the built-in demo model",
         (false, false) => "Esc closes",

@@ -72,7 +72,10 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
         }
     };
     let is_chat = interactive && matches!(cli.command, None | Some(CliCommand::Chat)) && !is_dumb_terminal();
-    let loads_a_model = !matches!(&cli.command, Some(CliCommand::Models(command)) if !matches!(command, ModelsCommand::Inspect(_)));
+    let loads_a_model = match &cli.command {
+        Some(CliCommand::Models(command)) => matches!(command, ModelsCommand::Inspect(_)),
+        _ => true,
+    };
     if loads_a_model && let Err(code) = resolve_model(&mut settings, is_chat)? {
         return Ok(code);
     }

@@ -10,9 +10,6 @@ pub struct Known {
     pub parameters: u64,
     /// Of its weights as published.
     pub bytes: u64,
-    /// `bytes` was added up from shapes rather than stated.
-    #[serde(default)]
-    pub computed: bool,
     pub modes: Vec<String>,
     pub context: u64,
     pub licence: String,

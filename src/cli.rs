@@ -22,6 +22,8 @@ use crate::tui::Images;
   loquat --model DIR                       chat with the model in DIR
   git diff | loquat run --model DIR 'Write a commit message'
   loquat run --model DIR -i chart.png 'The data as CSV'
+  loquat models fit                        which models would fit into the memory of this machine
+  loquat models pull Qwen/Qwen3.5-0.8B     download one; loquat --model Qwen/Qwen3.5-0.8B then chats with it
   loquat models inspect DIR                what the model in DIR is, and whether it fits into memory
   printf 'Capital of France?\\nCapital of Peru?\\n' | loquat batch --model DIR
 
@@ -48,7 +50,7 @@ pub enum CliCommand {
     Batch(BatchArgs),
     /// Measure this machine with this model: reading, writing, drafting, looking at pictures.
     Bench(BenchArgs),
-    /// Look at models.
+    /// Find, download and look at models.
     #[command(subcommand)]
     Models(ModelsCommand),
     /// Conformance commands, documented in `src/dev.rs`.
@@ -59,10 +61,16 @@ pub enum CliCommand {
 /// Which model, and where it runs.
 #[derive(Debug, Args)]
 pub struct ModelArgs {
-    /// Folder with a model in Hub layout (config.json, tokenizer.json, *.safetensors), a GGUF file, or `demo` for the
-    /// built-in one [default: demo] [env: LOQUAT_MODEL]
-    #[arg(long, short, global = true, value_name = "DIR")]
+    /// Folder with a model in Hub layout (config.json, tokenizer.json, *.safetensors), a GGUF file, a model of the Hugging
+    /// Face Hub as OWNER/NAME[:QUANT][@REVISION], or `demo` for the built-in one [default: demo] [env: LOQUAT_MODEL]
+    #[arg(long, short, global = true, value_name = "MODEL")]
     pub model: Option<PathBuf>,
+    /// Download the model if it isn't here; a chat does so without it
+    #[arg(long, global = true)]
+    pub pull: bool,
+    /// Make no connection at all [env: HF_HUB_OFFLINE]
+    #[arg(long, global = true)]
+    pub offline: bool,
     /// Where to run: auto, cpu, gpu or gpu:NUMBER [default: auto] [env: LOQUAT_DEVICE]
     #[arg(long, global = true, value_name = "DEVICE")]
     pub device: Option<DeviceChoice>,
@@ -275,6 +283,57 @@ pub struct BenchArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum ModelsCommand {
+    /// The models on this machine: in the Hub's cache, of Ollama and of LM Studio.
+    List {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Models that can be downloaded: those that Loquat knows, and what the Hub finds.
+    Search {
+        /// Parts of names; without any, those that Loquat knows
+        #[arg(value_name = "WORD")]
+        words: Vec<String>,
+    },
+    /// What there is to know of a model on the Hub: licence, access, and the files that would be downloaded.
+    Info {
+        /// OWNER/NAME[:QUANT][@REVISION]
+        #[arg(value_name = "MODEL")]
+        named: String,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Download a model, or go on where an earlier try stopped.
+    Pull {
+        /// OWNER/NAME[:QUANT][@REVISION]
+        #[arg(value_name = "MODEL")]
+        named: String,
+    },
+    /// Remove a model from the Hub's cache, all of its revisions.
+    Rm {
+        /// OWNER/NAME
+        #[arg(value_name = "MODEL")]
+        named: String,
+    },
+    /// Check the files of models against their hashes.
+    Verify {
+        /// OWNER/NAME; without any, all models in the Hub's cache
+        #[arg(value_name = "MODEL")]
+        named: Vec<String>,
+        /// Remove damaged files, so that a pull fetches them anew
+        #[arg(long)]
+        repair: bool,
+    },
+    /// Whether models would fit into the memory of this machine, before they are downloaded.
+    Fit {
+        /// As for --model; without any, the models that Loquat knows
+        #[arg(value_name = "MODEL")]
+        named: Vec<String>,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// What a model is, how large its parts are, and whether it fits into memory; it is not loaded.
     Inspect(InspectArgs),
 }

@@ -22,19 +22,24 @@
 //! | `main`, `cli`, `settings` | what was typed, what it means, exit codes | everything |
 //! | `tui` | the terminal interface: `update(state, msg) -> effects`, a pure `view`, one loop | `session`, `msg`, `chat` |
 //! | `batch` | `loquat batch` and `loquat run` | `session`, `msg`, `chat`, `settings` |
-//! | `models`, `bench`, `dev` | looking at models; measuring a machine; conformance commands for developers | `engine` |
-//! | `session` | conversations, the queue, the bridge from async to the engine thread | `engine`, `msg`, `chat` |
+//! | `models` | `loquat models`: finding, fetching and judging models | `catalog`, `engine`, `hub` |
+//! | `catalog` | which models there are and whether they would fit; what `--model` names | `engine`, `hub` |
+//! | `bench`, `dev` | measuring a machine; conformance commands for developers | `engine` |
+//! | `hub` | models from the Hugging Face Hub: listings, downloads, the cache that all tools share | plain data |
+//! | `session` | conversations, the queue, the bridge from async to the engine thread; downloads | `engine`, `catalog`, `hub`, `msg`, `chat` |
 //! | `engine` | model folder in, token stream out; synchronous | `msg`, `chat` |
 //! | `engine/weights`, `engine/gguf` | a model's files, whatever their format, as a folder in Hub layout | each other |
 //! | `engine/model` | the mathematics, once for all devices, in Burn | `engine/kernels` |
 //! | `engine/vision` | a picture's file to features that stand among the tokens | `engine/model`, `engine/kernels` |
 //! | `engine/kernels` | operations Burn lacks, each with a slow twin that defines it | slices and shapes |
-//! | `msg`, `chat`, `sanitize`, `paths` | the protocol, conversations, safe text, places of files; plain data | nothing |
+//! | `msg`, `chat`, `sanitize`, `paths`, `units` | the protocol, conversations, safe text, places of files, quantities; plain data | nothing |
 //!
 //! `tests/it/layers.rs` holds the program to this table.
 //!
 //! # Invariants
 //!
+//! - Nothing of a server is believed: a download has its name only once its content has the listed hash, and no name
+//!   from there leaves the cache ([`hub`]). The Hub's token goes to the Hub and nowhere else.
 //! - Standard output carries answers and nothing else.
 //! - What a user, a file or a model wrote is untrusted: it never becomes a special token of a prompt
 //!   (`engine::tokenizer`, `protect`) and never reaches a terminal unfiltered ([`sanitize`]).
@@ -42,14 +47,18 @@
 //!   back together ([`engine::cache`]).
 //! - What the reference computes in f32 is computed in f32; bf16 is a storage format only.
 //! - `unsafe` lives in `engine/kernels`, the memory map of `engine/weights`, the limits of the template child
-//!   and one environment variable that `main` sets before any thread starts, and nowhere else.
+//!   and a few environment variables that `main` sets before any thread starts, and nowhere else.
 
 pub mod chat;
 pub mod msg;
 pub mod paths;
 pub mod sanitize;
+pub mod units;
 
 pub mod engine;
+pub mod hub;
+
+pub mod catalog;
 pub mod session;
 
 pub mod batch;

@@ -7,9 +7,11 @@ use clap::Parser;
 use color_eyre::eyre::WrapErr;
 
 use loquat::batch::{self, Outcome, run, tell};
+use loquat::catalog::resolve::{self, ResolveError};
 use loquat::cli::{BatchArgs, BenchArgs, Cli, CliCommand, DevCommand, InspectArgs, ModelsCommand, RunArgs};
 use loquat::engine::generate::EngineError;
 use loquat::engine::prompt::child;
+use loquat::hub::Hub;
 use loquat::session::{self, Session};
 use loquat::settings::Settings;
 use loquat::{bench, dev, models, tui};
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
     }
     quiet_vulkan();
     let cli = Cli::parse();
+    set_hub_variables(cli.model.offline);
     match dispatch(cli) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
@@ -43,6 +46,16 @@ fn quiet_vulkan() {
 #[cfg(not(target_os = "linux"))]
 fn quiet_vulkan() {}
 
+/// The Hub's libraries report what they transfer unless told otherwise. And offline is offline for everybody.
+fn set_hub_variables(offline: bool) {
+    // SAFETY: this is the program's only thread; others start later.
+    unsafe { std::env::set_var("HF_HUB_DISABLE_TELEMETRY", "1") };
+    if offline {
+        // SAFETY: as above.
+        unsafe { std::env::set_var("HF_HUB_OFFLINE", "1") };
+    }
+}
+
 fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
     let interactive = io::stdin().is_terminal() && io::stdout().is_terminal();
     let mut model = cli.model;
@@ -51,13 +64,21 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
     {
         model.model = Some(named.clone());
     }
-    let settings = match Settings::new(model, cli.turn) {
+    let mut settings = match Settings::new(model, cli.turn) {
         Ok(settings) => settings,
         Err(error) => {
             tell(&error.to_string());
             return Ok(Outcome::Usage.exit_code());
         }
     };
+    let is_chat = interactive && matches!(cli.command, None | Some(CliCommand::Chat)) && !is_dumb_terminal();
+    let loads_a_model = match &cli.command {
+        Some(CliCommand::Models(command)) => matches!(command, ModelsCommand::Inspect(_)),
+        _ => true,
+    };
+    if loads_a_model && let Err(code) = resolve_model(&mut settings, is_chat)? {
+        return Ok(code);
+    }
     match cli.command {
         Some(CliCommand::Dev(command)) => Ok(run_dev(&settings, command).exit_code()),
         Some(CliCommand::Batch(args)) => {
@@ -65,7 +86,7 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
             with_session(&settings, async |session| batch(session, &settings, &args).await)
         }
         Some(CliCommand::Bench(args)) => Ok(run_bench(&settings, &args).exit_code()),
-        Some(CliCommand::Models(command)) => Ok(run_models(&settings, &command).exit_code()),
+        Some(CliCommand::Models(command)) => run_models(&settings, &command),
         Some(CliCommand::Run(args)) => one_shot(&settings, args),
         None if !interactive => one_shot(&settings, RunArgs::default()),
         Some(CliCommand::Chat) if !interactive => {
@@ -95,6 +116,7 @@ fn chat(settings: &Settings, images: Option<tui::Images>) -> color_eyre::Result<
         images,
         folder: std::env::current_dir().unwrap_or_default(),
         home: std::env::home_dir(),
+        offers_models: settings.load.is_default,
     };
     with_session(settings, async |session| Ok(tui::run(session, tui_settings).await?.code()))
 }
@@ -174,10 +196,92 @@ fn run_bench(settings: &Settings, args: &BenchArgs) -> Outcome {
     outcome(bench::bench(&settings.load, args))
 }
 
-fn run_models(settings: &Settings, command: &ModelsCommand) -> Outcome {
-    match command {
-        ModelsCommand::Inspect(args) => outcome(models::inspect(&settings.load, args)),
+fn run_models(settings: &Settings, command: &ModelsCommand) -> color_eyre::Result<u8> {
+    let found = |found: bool| if found { Outcome::Done } else { Outcome::NoModel };
+    let result = match command {
+        ModelsCommand::Inspect(args) => return Ok(outcome(models::inspect(&settings.load, args)).exit_code()),
+        ModelsCommand::List { json } => {
+            models::list::list(*json);
+            Ok(Outcome::Done)
+        }
+        ModelsCommand::Rm { named } => models::list::remove(named).map(|removed| {
+            if !removed {
+                tell(&format!("{named} is not in the Hub's cache"));
+            }
+            found(removed)
+        }),
+        ModelsCommand::Verify { named, repair } => models::list::verify(named, *repair).map(found),
+        ModelsCommand::Search { words } => {
+            return online(async |hub| models::search::search(hub, words).await.map(|()| Outcome::Done));
+        }
+        ModelsCommand::Info { named, json } => {
+            return online(async |hub| models::info::info(hub, named, *json).await.map(|()| Outcome::Done));
+        }
+        ModelsCommand::Pull { named } => {
+            return online(async |hub| models::pull::pull(hub, named).await.map(|()| Outcome::Done));
+        }
+        ModelsCommand::Fit { named, json } => {
+            return online(async |hub| models::fit::fits(hub, &settings.load, named, *json).await.map(found));
+        }
+    };
+    Ok(told(result).exit_code())
+}
+
+/// Runs what talks to the Hub. Ctrl+C stops it; what was downloaded is kept.
+fn online<E: std::fmt::Display>(
+    work: impl AsyncFnOnce(&Hub) -> Result<Outcome, E>,
+) -> color_eyre::Result<u8> {
+    let hub = match loquat::catalog::hub() {
+        Ok(hub) => hub,
+        Err(error) => return Ok(told(Err(error)).exit_code()),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.wrap_err("cannot start the runtime")?;
+    let outcome = runtime.block_on(async {
+        tokio::select! {
+            result = work(&hub) => told(result),
+            _ = tokio::signal::ctrl_c() => {
+                models::progress::end();
+                tell("stopped; the same command goes on where this one was");
+                Outcome::Signal(2)
+            }
+        }
+    });
+    runtime.shutdown_background();
+    Ok(outcome.exit_code())
+}
+
+fn told<E: std::fmt::Display>(result: Result<Outcome, E>) -> Outcome {
+    result.unwrap_or_else(|error| {
+        tell(&error.to_string());
+        Outcome::NoModel
+    })
+}
+
+/// Makes a folder of what `--model` names; an exit code if there is none.
+fn resolve_model(settings: &mut Settings, is_chat: bool) -> color_eyre::Result<Result<(), u8>> {
+    if let resolve::Named::Path(_) = resolve::named(&settings.load.dir) {
+        return Ok(Ok(()));
     }
+    // Whoever opens a chat with a model wants it here; a script says so with --pull.
+    let may_pull = settings.pull || is_chat;
+    let mut resolved = None;
+    let code = online(async |hub| {
+        let reporter = models::progress::reporter(&settings.load.dir.to_string_lossy());
+        let result = resolve::resolve(hub, &settings.load.dir, may_pull.then_some(&reporter)).await;
+        if may_pull {
+            models::progress::end();
+        }
+        resolved = Some(result?);
+        Ok::<_, ResolveError>(Outcome::Done)
+    })?;
+    Ok(match resolved {
+        Some(dir) => {
+            settings.load.dir = dir;
+            Ok(())
+        }
+        None => Err(code),
+    })
 }
 
 fn outcome(result: Result<(), EngineError>) -> Outcome {

@@ -1,5 +1,5 @@
 //! The protocol between a face (terminal interface, batch mode) and the session manager: plain data,
-//! the whole of it in this file.
+//! the whole of it in this file and `msg/models.rs`.
 //!
 //! A face sends [`Command`]s and receives [`Event`]s. The sender chooses the ids; they must be unique
 //! within one session. Each submitted turn ends in exactly one of `TurnFinished`, `TurnCancelled`
@@ -10,6 +10,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::chat::{Channel, Message, Part, Picture};
+
+mod models;
+
+pub use models::{DownloadProgress, Judgement, Machine, ModelCommand, ModelEvent, ModelRow, Verdict};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TurnId(pub u64);
@@ -37,6 +41,8 @@ pub enum Command {
     /// `PictureRefused`, once the model is loaded.
     /// `what` is an image or a clip.
     Inspect { picture: PictureId, what: Part },
+    /// About the choice of models.
+    Models(ModelCommand),
 }
 
 /// Session to face.
@@ -96,6 +102,8 @@ pub enum Event {
         picture: PictureId,
         error: TurnError,
     },
+    /// About the choice of models.
+    Models(ModelEvent),
 }
 
 /// What a face shows about a picture before it is sent.
@@ -139,6 +147,8 @@ pub struct ClipLimits {
 pub struct ModelInfo {
     /// Folder or repository name, for people.
     pub name: String,
+    /// Of a model from the Hub: the commit that it is, for good.
+    pub commit: Option<String>,
     /// What a person who didn't choose this model should know about it.
     pub note: Option<String>,
     /// Such as `CPU` or `GPU (llvmpipe)`.

@@ -3,6 +3,7 @@
 //! An async task between a face and the engine thread. It owns the conversations; the face owns what is on
 //! the screen, the engine owns the model. Here `async` ends: the engine is a thread with plain channels.
 
+mod models;
 mod pictures;
 
 use std::collections::{HashMap, VecDeque};
@@ -13,11 +14,15 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use self::models::Models;
 use self::pictures::{Files, Sight};
 use crate::chat::{Channel, Message, Part, Role};
 use crate::engine::generate::LoadOptions;
 use crate::engine::worker::{self, Job};
-use crate::msg::{Command, ConversationId, Event, PictureId, TurnError, TurnId, TurnOptions, TurnStats};
+use crate::msg::{
+    Command, ConversationId, ErrorCode, Event, ModelEvent, PictureId, TurnError, TurnId, TurnOptions,
+    TurnStats,
+};
 
 /// Messages that wait on their way to or from a face. When it is full, the sender waits.
 const CHANNEL_CAPACITY: usize = 64;
@@ -42,10 +47,15 @@ pub fn start(load: LoadOptions) -> std::io::Result<(Session, JoinHandle<()>)> {
     let (command_sender, commands) = mpsc::channel(CHANNEL_CAPACITY);
     let (face, events) = mpsc::channel(CHANNEL_CAPACITY);
     let (engine_sender, engine_events) = mpsc::channel(CHANNEL_CAPACITY);
-    let (jobs, thread) = worker::spawn(load, move |event| engine_sender.blocking_send(event).is_ok())?;
     let (chores, done) = mpsc::unbounded_channel();
+    let models = Models::new(load.clone(), chores.clone());
+    let engine_weak = engine_sender.downgrade();
+    let worker = Worker::start(0, load, engine_sender, None)?;
     let manager = Manager {
-        jobs,
+        worker,
+        engine_sender: engine_weak,
+        models,
+        next_model: None,
         conversations: HashMap::new(),
         queue: VecDeque::new(),
         running: None,
@@ -55,15 +65,55 @@ pub fn start(load: LoadOptions) -> std::io::Result<(Session, JoinHandle<()>)> {
         chores,
     };
     let task = tokio::spawn(async move {
-        let patience = manager.run(commands, engine_events, done, face).await;
+        let (patience, thread) = manager.run(commands, engine_events, done, face).await;
         // The sender of jobs is gone, so the thread ends with its present step and saves its state.
-        let _ = tokio::time::timeout(patience, tokio::task::spawn_blocking(move || thread.join())).await;
+        let _ = tokio::time::timeout(
+            patience,
+            tokio::task::spawn_blocking(move || thread.map(std::thread::JoinHandle::join)),
+        )
+        .await;
     });
     Ok((Session { commands: command_sender, events }, task))
 }
 
-struct Manager {
+/// The engine's thread with one model. What comes from an earlier one is told by its number.
+struct Worker {
+    number: u64,
     jobs: std::sync::mpsc::Sender<Job>,
+    /// Always there but in the middle of a change.
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Worker {
+    /// Loads the model once the worker before has ended and its memory is free.
+    fn start(
+        number: u64,
+        load: LoadOptions,
+        events: mpsc::Sender<(u64, Event)>,
+        before: Option<std::thread::JoinHandle<()>>,
+    ) -> std::io::Result<Self> {
+        let emit = move |event| events.blocking_send((number, event)).is_ok();
+        let (jobs, thread) = worker::spawn(load, before, emit)?;
+        Ok(Self { number, jobs, thread: Some(thread) })
+    }
+
+    /// Another model in the place of this one, whose thread ends when it has saved its state.
+    fn replace(&mut self, load: LoadOptions, events: mpsc::Sender<(u64, Event)>) -> std::io::Result<()> {
+        // Without a sender of jobs the thread ends; this one leads nowhere.
+        self.jobs = std::sync::mpsc::channel().0;
+        let before = self.thread.take();
+        *self = Self::start(self.number + 1, load, events, before)?;
+        Ok(())
+    }
+}
+
+struct Manager {
+    worker: Worker,
+    /// For the next worker. Weak, because when no worker has it any more the engine is gone.
+    engine_sender: mpsc::WeakSender<(u64, Event)>,
+    models: Models,
+    /// To be loaded when the running turn has ended.
+    next_model: Option<LoadOptions>,
     conversations: HashMap<ConversationId, Vec<Message>>,
     queue: VecDeque<Waiting>,
     running: Option<Running>,
@@ -80,6 +130,8 @@ struct Manager {
 enum Done {
     Inspected(Event),
     Read { turn: TurnId, files: Result<Files, TurnError> },
+    Models(ModelEvent),
+    ModelFound { name: String, path: Result<std::path::PathBuf, String> },
 }
 
 struct Waiting {
@@ -105,10 +157,10 @@ impl Manager {
     async fn run(
         mut self,
         mut commands: mpsc::Receiver<Command>,
-        mut engine: mpsc::Receiver<Event>,
+        mut engine: mpsc::Receiver<(u64, Event)>,
         mut done: mpsc::UnboundedReceiver<Done>,
         face: mpsc::Sender<Event>,
-    ) -> Duration {
+    ) -> (Duration, Option<std::thread::JoinHandle<()>>) {
         loop {
             tokio::select! {
                 // Commands first: a cancel must not wait behind the text it is to stop.
@@ -124,19 +176,22 @@ impl Manager {
                 Some(done) = done.recv() => self.done(done),
                 // A face that doesn't read holds up the engine, not the commands.
                 event = engine.recv(), if self.outbox.len() < CHANNEL_CAPACITY => match event {
-                    Some(event) => self.engine_event(event),
+                    Some((worker, event)) if worker == self.worker.number => self.engine_event(event),
+                    // What a model still says that was put aside.
+                    Some(_) => {}
                     None => break,
                 },
             }
         }
-        match &self.running {
+        let patience = match &self.running {
             Some(running) => {
                 running.cancel.store(true, Ordering::Relaxed);
                 BUSY_PATIENCE
             }
             None if self.eyes.is_none() => Duration::ZERO,
             None => IDLE_PATIENCE,
-        }
+        };
+        (patience, self.worker.thread)
     }
 
     fn command(&mut self, command: Command) {
@@ -158,6 +213,7 @@ impl Manager {
                 self.to_inspect.push((picture, what));
                 self.inspect();
             }
+            Command::Models(command) => self.models.command(command),
         }
     }
 
@@ -189,6 +245,15 @@ impl Manager {
     fn done(&mut self, done: Done) {
         match done {
             Done::Inspected(event) => self.post(event),
+            Done::Models(event) => self.post(Event::Models(event)),
+            Done::ModelFound { name, path } => match path {
+                Ok(dir) => {
+                    self.post(Event::Models(ModelEvent::Loading { name }));
+                    self.next_model = Some(self.models.load_options(dir));
+                    self.start_next();
+                }
+                Err(why) => self.post(Event::Models(ModelEvent::NotHere { name, why })),
+            },
             Done::Read { turn, files } => {
                 // Gone if it was cancelled meanwhile.
                 let Some(index) = self.queue.iter().position(|waiting| waiting.turn == turn) else { return };
@@ -215,7 +280,23 @@ impl Manager {
         // A turn that has already ended: its final event is on its way.
     }
 
+    /// Puts the next model to work, if there is one and nothing is being answered.
+    fn change_model(&mut self) {
+        if self.running.is_some() {
+            return;
+        }
+        let Some(load) = self.next_model.take() else { return };
+        // Without one the engine is gone, and the session ends.
+        let Some(events) = self.engine_sender.upgrade() else { return };
+        self.eyes = None;
+        if let Err(error) = self.worker.replace(load, events) {
+            let message = format!("the engine can't be started: {error}");
+            self.post(Event::ModelFailed { error: TurnError { code: ErrorCode::Engine, message } });
+        }
+    }
+
     fn start_next(&mut self) {
+        self.change_model();
         if self.running.is_some() || self.queue.front().is_none_or(|waiting| waiting.files.is_none()) {
             return;
         }
@@ -232,7 +313,7 @@ impl Manager {
             queue_time: waiting.since.elapsed(),
         };
         // The worker lives as long as this sender does: it never ends by itself.
-        let sent = self.jobs.send(job);
+        let sent = self.worker.jobs.send(job);
         debug_assert!(sent.is_ok(), "the worker waits for jobs");
         self.running = Some(Running {
             turn: waiting.turn,
@@ -268,7 +349,8 @@ impl Manager {
             | Event::PrefillProgress { .. }
             | Event::PictureProgress { .. }
             | Event::PictureReady { .. }
-            | Event::PictureRefused { .. } => {}
+            | Event::PictureRefused { .. }
+            | Event::Models(_) => {}
         }
         self.post(event);
         self.start_next();

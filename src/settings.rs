@@ -26,6 +26,8 @@ pub struct Settings {
     pub system: Option<String>,
     /// For pictures that don't say otherwise.
     pub detail: Detail,
+    /// A model that isn't here may be downloaded.
+    pub pull: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +102,7 @@ impl Settings {
             },
             system: turn.system.filter(|system| !system.trim().is_empty()),
             detail: turn.detail.unwrap_or_default(),
+            pull: model.pull,
         })
     }
 }

@@ -15,6 +15,7 @@ mod history;
 mod input;
 mod keymap;
 mod layout;
+mod models;
 mod msg;
 mod picker;
 mod pictures;
@@ -37,7 +38,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use crate::msg::Command;
+use crate::msg::{Command, ModelCommand};
 use crate::session::Session;
 
 use effect::{Effect, Work};
@@ -97,6 +98,10 @@ pub async fn run(session: Session, settings: TuiSettings) -> io::Result<Exit> {
     let folder = settings.folder.clone();
     let mut state = State::new(settings, width, height);
     state.graphics = Graphics::unasked(images, environment);
+    if state.models.open.is_some() {
+        // There is room for the first command.
+        let _ = session.commands.try_send(Command::Models(ModelCommand::List));
+    }
     let mut interface = Interface {
         screen,
         session,

@@ -292,6 +292,7 @@ mod tests {
     fn the_figures_name_drafting_where_there_was_any() {
         let model = ModelInfo {
             name: "m".into(),
+            commit: None,
             device: "CPU".into(),
             note: None,
             device_note: None,

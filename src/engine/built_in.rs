@@ -11,7 +11,7 @@ pub const NAME: &str = "demo";
 
 /// For those who named no model.
 pub const NOTE: &str = "No model was named, so this is Loquat's built-in demo model: it explains Loquat and sees simple pictures, and \
-                        knows little else. For a real one, pass --model DIR with a Qwen3.5 model from huggingface.co/Qwen.";
+                        knows little else. For a real one, pass --model DIR or OWNER/NAME (`loquat models fit` says which would fit), or type /model in a chat.";
 
 /// Weights are read as words, so the file begins at a multiple of every word's size.
 #[repr(C, align(64))]

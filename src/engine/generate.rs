@@ -259,6 +259,7 @@ impl Engine {
 
         let info = ModelInfo {
             name: display_name(dir),
+            commit: commit_of(dir),
             device: model.device.name.clone(),
             note,
             device_note: model.device.note.clone(),
@@ -643,6 +644,13 @@ fn stop_ids(generation: &GenerationConfig, config: &ModelConfig, tokenizer: &Tok
 
 fn common_prefix<T: PartialEq>(a: &[T], b: &[T]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// The commit that a folder of the Hub's cache is named by, or one that a file lies in.
+fn commit_of(dir: &Path) -> Option<String> {
+    let mut names = dir.ancestors().filter_map(|part| Some((part.file_name()?.to_str()?, part.parent()?)));
+    let (commit, _) = names.find(|(_, parent)| parent.ends_with("snapshots"))?;
+    (commit.len() == 40 && commit.bytes().all(|b| b.is_ascii_hexdigit())).then(|| commit.to_owned())
 }
 
 /// A repository's name rather than the hash of its snapshot folder.

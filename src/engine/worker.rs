@@ -27,7 +27,8 @@ pub struct Job {
     pub queue_time: Duration,
 }
 
-/// Starts the thread and loads the model on it. It ends when the sender is dropped.
+/// Starts the thread and loads the model on it, once the thread `before` has ended and freed its memory. It ends when
+/// the sender is dropped.
 ///
 /// `emit` is called on that thread for each event and may block it; it returns false when nobody listens
 /// any more. The first event is `ModelLoaded` or `ModelFailed`; then each job ends in exactly one final
@@ -37,10 +38,15 @@ pub struct Job {
 /// If the system has no thread left.
 pub fn spawn(
     load: LoadOptions,
+    before: Option<JoinHandle<()>>,
     emit: impl FnMut(Event) -> bool + Send + 'static,
 ) -> std::io::Result<(Sender<Job>, JoinHandle<()>)> {
     let (sender, jobs) = channel();
-    let thread = std::thread::Builder::new().name("engine".into()).spawn(move || run(&load, &jobs, emit))?;
+    let thread = std::thread::Builder::new().name("engine".into()).spawn(move || {
+        // One that panicked has freed its memory too.
+        let _ = before.map(JoinHandle::join);
+        run(&load, &jobs, emit);
+    })?;
     Ok((sender, thread))
 }
 

@@ -10,6 +10,8 @@ use super::drafts::SpecView;
 pub enum Slash {
     Help,
     Keys,
+    /// Part of a name; with nothing, all models.
+    Model(String),
     New,
     Quit,
     Stats,
@@ -73,6 +75,7 @@ const fn spec(name: &'static str, arguments: &'static str, help: &'static str) -
 pub const COMMANDS: &[Spec] = &[
     spec("help", "", "keys and commands"),
     spec("keys", "", "all keys"),
+    spec("model", "[NAME]", "choose, download and change models"),
     spec("new", "", "start a new chat"),
     spec("regen", "[SEED]", "answer the last message again"),
     spec("image", "[PATH…]", "attach pictures; alone, pick one (Ctrl+O)"),
@@ -115,6 +118,7 @@ pub fn parse(line: &str) -> Result<Line, String> {
     let command = match name {
         "help" => Slash::Help,
         "keys" => Slash::Keys,
+        "model" => Slash::Model(arguments.to_owned()),
         "new" => Slash::New,
         "quit" => Slash::Quit,
         "stats" => Slash::Stats,

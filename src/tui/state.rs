@@ -14,6 +14,7 @@ use super::drafts::SpecView;
 use super::effect::Place;
 use super::history::PromptHistory;
 use super::layout::{self, Areas};
+use super::models::{ModelList, Models};
 use super::picker::Picker;
 use super::pictures::graphics::{Environment, Graphics, Images, Protocol};
 use super::theme::Tone;
@@ -34,6 +35,8 @@ pub struct TuiSettings {
     pub folder: PathBuf,
     /// What `~` stands for.
     pub home: Option<PathBuf>,
+    /// Nobody has named a model: others are offered.
+    pub offers_models: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +48,9 @@ pub struct State {
     /// Something on the screen changed since the last drawing.
     pub dirty: bool,
     pub model: Model,
+    /// When the present model began to load.
+    pub loading_since: Duration,
+    pub models: Models,
     pub conversation: ConversationId,
     /// The session manager doesn't have this conversation as the transcript shows it.
     pub out_of_step: bool,
@@ -146,6 +152,11 @@ impl State {
             height,
             dirty: true,
             model: Model::Loading,
+            loading_since: Duration::ZERO,
+            models: Models {
+                open: settings.offers_models.then(|| ModelList { is_welcome: true, ..ModelList::default() }),
+                ..Models::default()
+            },
             conversation: ConversationId(1),
             out_of_step: true,
             transcript: Transcript::default(),

@@ -3,6 +3,7 @@
 mod chat;
 mod commands;
 mod drafts;
+mod models;
 mod pictures;
 mod properties;
 mod screens;
@@ -272,6 +273,7 @@ pub fn tiny_picture() -> std::sync::Arc<[u8]> {
 fn model(device_note: Option<&str>) -> ModelInfo {
     ModelInfo {
         name: "Qwen3.5-0.8B".into(),
+        commit: None,
         device: "CPU".into(),
         note: None,
         device_note: device_note.map(str::to_owned),

@@ -3,6 +3,7 @@
 mod attach;
 mod completion;
 mod keys;
+mod models;
 mod picker;
 mod session;
 mod slash;
@@ -33,6 +34,10 @@ pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
         Msg::Key(key) => keys::key(state, key),
         Msg::Paste(text) => paste(state, text),
         Msg::Wheel(rows) if state.picker.is_some() => picker::move_by(state, rows.signum()),
+        Msg::Wheel(rows) if state.models.open.is_some() => {
+            state.models.move_by(rows.signum());
+            Vec::new()
+        }
         Msg::Wheel(rows) => {
             scroll(state, rows);
             Vec::new()
@@ -79,6 +84,7 @@ fn paste(state: &mut State, text: String) -> Vec<Effect> {
     if state.picker.is_some() {
         return Vec::new();
     }
+    state.models.open = None;
     // Dropping a file on a terminal pastes its path.
     let readings = paths::pasted(&text, state.home.as_deref());
     if readings.is_empty() || !attach::might_see(state) {

@@ -7,6 +7,7 @@ mod chat;
 mod composer;
 mod drafts;
 mod header;
+mod models;
 mod picker;
 mod status;
 
@@ -50,6 +51,8 @@ pub fn draw(frame: &mut Frame, state: &State, theme: Theme) {
         help::draw(frame, open, theme);
     } else if let Some(open) = &state.picker {
         picker::draw(frame, state, open, theme);
+    } else if let Some(open) = &state.models.open {
+        models::draw(frame, state, open, theme, areas.transcript);
     } else if let Some(completion) = &state.completion {
         attached::draw_completion(frame, theme, completion, areas);
     } else {
@@ -83,7 +86,11 @@ pub fn pixels(state: &State) -> Vec<(i32, Preview)> {
 fn is_covered(state: &State) -> bool {
     let lists_files = state.completion.as_ref().is_some_and(|it| it.searching || !it.matches.is_empty());
     let lists_commands = !commands::matching(&state.composer.text()).is_empty();
-    state.help.is_some() || state.picker.is_some() || lists_files || lists_commands
+    state.help.is_some()
+        || state.picker.is_some()
+        || state.models.open.is_some()
+        || lists_files
+        || lists_commands
 }
 
 fn first_row(area: Rect) -> Rect {

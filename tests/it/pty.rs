@@ -2,6 +2,7 @@
 //!
 //! The model has random weights, so its answers are noise; they only have to arrive.
 
+mod models;
 mod terminal;
 
 use std::path::Path;
@@ -152,6 +153,7 @@ fn the_built_in_model_sees_what_is_attached() {
     let program = Path::new(env!("CARGO_BIN_EXE_loquat"));
     let arguments = ["--temperature", "0", "--images", "off"];
     let terminal = Terminal::start(program, &arguments, 100, 40);
+    // The offer of other models is in nobody's way.
     terminal.wait_for_text("built-in demo model");
     terminal.wait_for_text("Ctrl+O picture");
     terminal.send(&format!("/image {}\r", path.display()));

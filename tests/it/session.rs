@@ -7,7 +7,8 @@ use loquat::chat::{Message, Role};
 use loquat::engine::device::DeviceChoice;
 use loquat::engine::generate::LoadOptions;
 use loquat::msg::{
-    Command, ConversationId, ErrorCode, Event, Finish, SamplingOptions, TurnId, TurnOptions, TurnStats,
+    Command, ConversationId, ErrorCode, Event, Finish, ModelCommand, ModelEvent, SamplingOptions, TurnId,
+    TurnOptions, TurnStats,
 };
 use loquat::session::{Session, start};
 
@@ -79,7 +80,8 @@ async fn collect(
             | Event::PrefillProgress { .. }
             | Event::PictureProgress { .. }
             | Event::PictureReady { .. }
-            | Event::PictureRefused { .. } => {}
+            | Event::PictureRefused { .. }
+            | Event::Models(_) => {}
         }
         if let Some(command) = react(&event) {
             session.commands.send(command).await.unwrap();
@@ -107,6 +109,36 @@ async fn turns_run_in_order_and_each_ends_once() {
         assert_eq!(turn.stats().completion_tokens, 10);
     }
     assert!(turns[&2].stats().prompt_tokens > turns[&1].stats().prompt_tokens, "turns share a conversation");
+}
+
+#[tokio::test]
+async fn another_model_takes_over_when_the_answer_has_ended_and_the_conversation_goes_on() {
+    let mut session = open(4096).await;
+    session.commands.send(submit(1, "hello", 30)).await.unwrap();
+    let other = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/dense-b/model");
+    let name = other.to_str().unwrap().to_owned();
+    let load = |name: &str| Command::Models(ModelCommand::Load(name.to_owned()));
+    session.commands.send(load("/nowhere/at/all")).await.unwrap();
+    session.commands.send(load(&name)).await.unwrap();
+    let mut order = Vec::new();
+    let turns = collect(&mut session, &[1, 2], |event| match event {
+        Event::TurnFinished { turn, .. } => {
+            order.push(format!("turn {}", turn.0));
+            None
+        }
+        Event::ModelLoaded(info) => {
+            order.push(info.name.clone());
+            None
+        }
+        Event::Models(ModelEvent::Loading { name: loading }) if *loading == name => {
+            Some(submit(2, "hello again", 10))
+        }
+        _ => None,
+    })
+    .await;
+    assert_eq!(order, ["turn 1", "dense-b/model", "turn 2"]);
+    assert!(turns[&2].stats().prompt_tokens > turns[&1].stats().prompt_tokens, "it has read the first turn");
+    assert_eq!(turns[&2].stats().cached_tokens, 0, "nothing of the other model's memory counts");
 }
 
 #[tokio::test]

@@ -3,6 +3,8 @@
 //! So everything that reads a model folder reads a GGUF file too, with the same checks. The second file that a model
 //! with eyes has (`mmproj`) is found beside the first.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
@@ -40,8 +42,19 @@ pub struct Files {
     towers: Vec<PathBuf>,
 }
 
+/// Whether this is such a file: by its name, or by its content.
 pub fn is_gguf(path: &Path) -> bool {
+    path.is_file() && (is_named_gguf(path) || begins_like_gguf(path))
+}
+
+fn is_named_gguf(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+}
+
+/// Ollama's store names files by their hashes alone.
+fn begins_like_gguf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == *b"GGUF"
 }
 
 /// The GGUF files that a model path stands for: a file, or a folder that holds one and no config.json.
@@ -49,7 +62,7 @@ pub fn is_gguf(path: &Path) -> bool {
 /// # Errors
 /// `Several` if it isn't clear which one is meant.
 pub fn find(path: &Path) -> Result<Option<Files>, GgufError> {
-    if is_gguf(path) && path.is_file() {
+    if is_gguf(path) {
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let (_, towers) = list(dir);
         return Ok(Some(Files { model: path.to_owned(), towers }));
@@ -71,7 +84,7 @@ pub fn find(path: &Path) -> Result<Option<Files>, GgufError> {
 /// Models and vision towers of a folder, each sorted; of shards only the first.
 fn list(dir: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let entries = dir.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut files: Vec<PathBuf> = entries.filter(|path| is_gguf(path) && path.is_file()).collect();
+    let mut files: Vec<PathBuf> = entries.filter(|path| is_named_gguf(path) && path.is_file()).collect();
     files.sort_unstable();
     files.retain(|path| shard_of(&name(path)).is_none_or(|(_, number, _)| number == 1));
     files.into_iter().partition(|path| !name(path).to_lowercase().contains("mmproj"))

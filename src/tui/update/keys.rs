@@ -13,8 +13,8 @@ use crate::tui::theme::Tone;
 use crate::tui::view::help;
 
 use super::{
-    attach, back_to_draft, completion, follow, new_chat, notify, picker, quit, scroll, slash, start_turn,
-    stop,
+    attach, back_to_draft, completion, follow, models, new_chat, notify, picker, quit, scroll, slash,
+    start_turn, stop,
 };
 
 /// A second Ctrl+C within this time quits.
@@ -34,6 +34,12 @@ pub fn key(state: &mut State, key: KeyEvent) -> Vec<Effect> {
     }
     if state.picker.is_some() && !means_the_same_everywhere(action) {
         return picker::key(state, key);
+    }
+    if state.models.open.is_some()
+        && !means_the_same_everywhere(action)
+        && let Some(effects) = models::key(state, key)
+    {
+        return effects;
     }
     if let Some(effects) = completion::key(state, key) {
         return effects;
@@ -174,7 +180,7 @@ fn take_draft(state: &mut State, typed: &str, text: String) -> Draft {
 }
 
 fn interrupt(state: &mut State) -> Vec<Effect> {
-    if state.picker.take().is_some() {
+    if state.picker.take().is_some() || state.models.open.take().is_some() {
         return Vec::new();
     }
     if state.quit_armed_until.is_some() {

@@ -8,9 +8,12 @@ use crate::tui::state::{Model, Scroll, State};
 use crate::tui::theme::Tone;
 use crate::tui::transcript::{Answer, Ending, Phase};
 
-use super::{attach, back_to_draft, note, queue_to_draft, send_queued};
+use super::{attach, back_to_draft, models, note, queue_to_draft, send_queued};
 
 pub fn event(state: &mut State, event: Event) -> Vec<Effect> {
+    if models::self_test(state, &event) {
+        return Vec::new();
+    }
     match event {
         Event::ModelLoaded(info) => return loaded(state, info),
         Event::ModelFailed { error } => failed(state, &error.message),
@@ -48,6 +51,7 @@ pub fn event(state: &mut State, event: Event) -> Vec<Effect> {
         }
         Event::PictureReady { picture, what, facts } => return attach::ready(state, picture, what, facts),
         Event::PictureRefused { picture, error } => attach::refused(state, picture, &error.message),
+        Event::Models(event) => return models::event(state, event),
     }
     Vec::new()
 }
@@ -80,14 +84,14 @@ fn loaded(state: &mut State, info: ModelInfo) -> Vec<Effect> {
         ..info
     });
     attach::model_is_known(state);
-    send_queued(state)
+    [models::try_out(state), send_queued(state)].concat()
 }
 
 fn failed(state: &mut State, reason: &str) {
     state.model = Model::Failed;
     queue_to_draft(state);
     let text = format!(
-        "The model can't be used: {reason}\nQuit with Ctrl+D and start again with a complete model folder (--model)."
+        "The model can't be used: {reason}\nChoose another one with /model, or quit with Ctrl+D and start again with a complete model folder (--model)."
     );
     note(state, Tone::Error, text);
 }

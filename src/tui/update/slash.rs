@@ -9,12 +9,13 @@ use crate::tui::state::{Help, HelpPage, Model, State};
 use crate::tui::theme::Tone;
 use crate::tui::transcript::figures;
 
-use super::{attach, follow, new_chat, note, notify, picker, quit, start_turn};
+use super::{attach, follow, models, new_chat, note, notify, picker, quit, start_turn};
 
 pub fn run(state: &mut State, command: Slash) -> Vec<Effect> {
     match command {
         Slash::Help => state.help = Some(Help { page: HelpPage::All, top: 0 }),
         Slash::Keys => state.help = Some(Help { page: HelpPage::Keys, top: 0 }),
+        Slash::Model(filter) => return models::open(state, &filter),
         Slash::New => return new_chat(state),
         Slash::Quit => return quit(state),
         Slash::Regenerate(seed) => return regenerate(state, seed),

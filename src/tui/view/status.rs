@@ -86,9 +86,18 @@ fn left(state: &State) -> Row {
         }
     }
     match &state.model {
-        Model::Loading => busy(state, &format!("loading the model · {} s", state.now.as_secs()), true),
+        Model::Loading => busy(
+            state,
+            &format!("loading the model · {} s", (state.now.saturating_sub(state.loading_since)).as_secs()),
+            true,
+        ),
         Model::Failed => vec![(Tone::Error, "no model".to_owned())],
-        Model::Ready(_) => vec![(Tone::Faint, idle(state))],
+        // The list has it already.
+        Model::Ready(_) if state.models.open.is_some() => vec![(Tone::Faint, idle(state))],
+        Model::Ready(_) => match state.models.download_line() {
+            Some(line) => vec![(Tone::Active, line), (Tone::Faint, " · /model".to_owned())],
+            None => vec![(Tone::Faint, idle(state))],
+        },
     }
 }
 

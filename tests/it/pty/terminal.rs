@@ -53,6 +53,19 @@ impl Terminal {
         columns: u16,
         rows: u16,
     ) -> Self {
+        // No test looks at the real Hub.
+        Self::start_with(answers, program, arguments, &[("HF_HUB_OFFLINE", "1")], columns, rows)
+    }
+
+    /// The same, with these environment variables.
+    pub fn start_with(
+        answers: Answers,
+        program: &Path,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+        columns: u16,
+        rows: u16,
+    ) -> Self {
         let pair = native_pty_system().openpty(size(columns, rows)).unwrap();
         let output = Arc::new(Output {
             seen: Mutex::new(Seen {
@@ -68,6 +81,9 @@ impl Terminal {
         // What the terminal around the tests is must not matter.
         for name in ["TMUX", "TERM_PROGRAM", "LC_TERMINAL", "SSH_CONNECTION", "SSH_TTY", "LOQUAT_IMAGES"] {
             command.env_remove(name);
+        }
+        for (name, value) in environment {
+            command.env(name, value);
         }
         command.cwd(env!("CARGO_MANIFEST_DIR"));
         let writer = Arc::new(Mutex::new(pair.master.take_writer().unwrap()));

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::chat::Detail;
+use crate::chat::export::Format;
 use crate::engine::device::DeviceChoice;
 use crate::msg::Mtp;
 use crate::tui::Images;
@@ -21,6 +22,8 @@ use crate::tui::Images;
   loquat --model DIR                       chat with the model in DIR
   git diff | loquat run --model DIR 'Write a commit message'
   loquat run --model DIR -i chart.png 'The data as CSV'
+  loquat resume                            go on with the last conversation
+  loquat history search fruit              conversations in which a word occurs
   loquat models inspect DIR                what the model in DIR is, and whether it fits into memory
   printf 'Capital of France?\\nCapital of Peru?\\n' | loquat batch --model DIR
 
@@ -35,12 +38,22 @@ pub struct Cli {
     pub turn: TurnArgs,
     #[command(flatten)]
     pub screen: ScreenArgs,
+    #[command(flatten)]
+    pub history: HistoryArgs,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum CliCommand {
     /// Chat in the terminal (what `loquat` alone does).
     Chat,
+    /// Go on with a kept conversation, the last one if none is named.
+    Resume {
+        /// Its number in `loquat history list`
+        id: Option<i64>,
+    },
+    /// Look at kept conversations.
+    #[command(subcommand)]
+    History(HistoryCommand),
     /// Answer one prompt and exit; only the answer goes to standard output.
     Run(RunArgs),
     /// Answer many prompts: one per line or JSONL in, text or JSONL out.
@@ -285,6 +298,57 @@ pub struct InspectArgs {
     /// Print one JSON object, with all tensors
     #[arg(long)]
     pub json: bool,
+}
+
+/// Whether conversations are kept, and which one goes on.
+#[derive(Debug, Args)]
+pub struct HistoryArgs {
+    /// Go on with the last conversation, as `loquat resume` does
+    #[arg(long = "continue", short = 'c')]
+    pub continues: bool,
+    /// Keep nothing of this chat [env: LOQUAT_HISTORY=off]
+    #[arg(long, global = true)]
+    pub no_history: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum HistoryCommand {
+    /// All conversations, the newest first.
+    List {
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Conversations in which all of these words occur.
+    Search {
+        #[arg(required = true)]
+        words: Vec<String>,
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// A conversation as Markdown.
+    Show { id: i64 },
+    /// Give a conversation another title.
+    Rename {
+        id: i64,
+        #[arg(required = true)]
+        title: Vec<String>,
+    },
+    /// Delete a conversation; it can be taken back for 30 days.
+    Delete { id: i64 },
+    /// Take a deletion back.
+    Undelete { id: i64 },
+    /// A conversation as a file; JSON has all its branches.
+    Export {
+        id: i64,
+        /// md, json or html
+        #[arg(long, default_value = "md", value_name = "FORMAT")]
+        format: Format,
+        /// Write to this new file in place of standard output
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

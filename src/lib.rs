@@ -23,7 +23,9 @@
 //! | `tui` | the terminal interface: `update(state, msg) -> effects`, a pure `view`, one loop | `session`, `msg`, `chat` |
 //! | `batch` | `loquat batch` and `loquat run` | `session`, `msg`, `chat`, `settings` |
 //! | `models`, `bench`, `dev` | looking at models; measuring a machine; conformance commands for developers | `engine` |
-//! | `session` | conversations, the queue, the bridge from async to the engine thread | `engine`, `msg`, `chat` |
+//! | `history` | `loquat history`: looking at kept conversations | `store`, `msg`, `chat` |
+//! | `session` | conversations, the queue, the bridge from async to the engine thread | `engine`, `store`, `msg`, `chat` |
+//! | `store` | kept conversations: SQLite, full-text search, pictures | `msg`, `chat` |
 //! | `engine` | model folder in, token stream out; synchronous | `msg`, `chat` |
 //! | `engine/weights`, `engine/gguf` | a model's files, whatever their format, as a folder in Hub layout | each other |
 //! | `engine/model` | the mathematics, once for all devices, in Burn | `engine/kernels` |
@@ -51,9 +53,11 @@ pub mod sanitize;
 
 pub mod engine;
 pub mod session;
+pub mod store;
 
 pub mod batch;
 pub mod bench;
+pub mod history;
 pub mod models;
 pub mod tui;
 

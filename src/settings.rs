@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::chat::Detail;
-use crate::cli::{ModelArgs, SavedStates, Switch, TurnArgs};
+use crate::cli::{HistoryArgs, ModelArgs, SavedStates, Switch, TurnArgs};
 use crate::engine::built_in;
 use crate::engine::device::DeviceChoice;
 use crate::engine::generate::LoadOptions;
@@ -25,6 +25,18 @@ pub struct Settings {
     pub system: Option<String>,
     /// For pictures that don't say otherwise.
     pub detail: Detail,
+    /// Whether chats are kept.
+    pub keeps_chats: bool,
+}
+
+/// Where conversations are kept.
+///
+/// # Errors
+/// A sentence, for a user without a home.
+pub fn history_folder() -> Result<PathBuf, String> {
+    let data =
+        paths::data().ok_or("there is no home folder to keep a history in; LOQUAT_DATA_DIR names one")?;
+    Ok(data.join("history"))
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +58,11 @@ impl Settings {
     ///
     /// # Errors
     /// `Environment` and `Sampling` for values out of range.
-    pub fn new(model: ModelArgs, turn: TurnArgs) -> Result<Self, SettingsError> {
+    pub fn new(model: ModelArgs, turn: TurnArgs, history: &HistoryArgs) -> Result<Self, SettingsError> {
+        let keeps_chats: Option<OnOff> = match history.no_history {
+            true => Some(OnOff(false)),
+            false => from_environment("LOQUAT_HISTORY")?,
+        };
         let context: Option<u32> = match model.context {
             Some(context) => Some(context),
             None => from_environment("LOQUAT_CONTEXT")?,
@@ -93,7 +109,22 @@ impl Settings {
             },
             system: turn.system.filter(|system| !system.trim().is_empty()),
             detail: turn.detail.unwrap_or_default(),
+            keeps_chats: keeps_chats.is_none_or(|keeps| keeps.0),
         })
+    }
+}
+
+struct OnOff(bool);
+
+impl FromStr for OnOff {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "on" => Ok(Self(true)),
+            "off" => Ok(Self(false)),
+            _ => Err("expected on or off".into()),
+        }
     }
 }
 

@@ -15,6 +15,8 @@ mod history;
 mod input;
 mod keymap;
 mod layout;
+mod list;
+mod markdown;
 mod msg;
 mod picker;
 mod pictures;
@@ -37,12 +39,13 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use crate::msg::Command;
+use crate::msg::{Command, StoredId};
 use crate::session::Session;
 
 use effect::{Effect, Work};
 use input::{Input, Inputs};
 use msg::{Done, Msg};
+use pictures::clipboard;
 use pictures::graphics::{self, Answer, Environment, Graphics};
 use pictures::preview::Preview;
 use state::State;
@@ -70,6 +73,14 @@ impl Exit {
     }
 }
 
+/// What is left when the interface has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    pub exit: Exit,
+    /// The conversation that was on the screen, if it is kept, and its title.
+    pub kept: Option<(StoredId, String)>,
+}
+
 /// Time between two drawings that no key asked for: 30 a second are smooth, more only cost.
 const MIN_FRAME: Duration = Duration::from_millis(33);
 
@@ -86,7 +97,7 @@ const DONE_CAPACITY: usize = 16;
 ///
 /// # Errors
 /// When the terminal can't be taken over or written.
-pub async fn run(session: Session, settings: TuiSettings) -> io::Result<Exit> {
+pub async fn run(session: Session, settings: TuiSettings) -> io::Result<Ended> {
     let screen = Screen::enter()?;
     let (images, environment) = (settings.images, Environment::read());
     let mut inputs = Inputs::start(graphics::question(images, environment))?;
@@ -94,7 +105,7 @@ pub async fn run(session: Session, settings: TuiSettings) -> io::Result<Exit> {
     // The reader asks its question now; drawing at the same time could cut the question in two.
     let first_input = tokio::time::timeout(TERMINAL_ANSWER, inputs.next()).await.ok();
     let (done_sender, done) = mpsc::channel(DONE_CAPACITY);
-    let folder = settings.folder.clone();
+    let (folder, resume) = (settings.folder.clone(), settings.resume);
     let mut state = State::new(settings, width, height);
     state.graphics = Graphics::unasked(images, environment);
     let mut interface = Interface {
@@ -112,14 +123,22 @@ pub async fn run(session: Session, settings: TuiSettings) -> io::Result<Exit> {
         outbox: VecDeque::new(),
         session_is_open: true,
     };
-    match interface.run(&mut inputs, first_input).await {
+    if let Some(stored) = resume {
+        for effect in update::history::load(&mut interface.state, stored) {
+            interface.do_effect(effect)?;
+        }
+    }
+    let exit = match interface.run(&mut inputs, first_input).await {
         // When the terminal goes away, drawing fails before the signal is here.
         Err(error) => match tokio::time::timeout(TERMINAL_ANSWER, inputs.next()).await {
             Ok(input) => interface.ending(&input).ok_or(error),
             Err(_) => Err(error),
         },
         exit => exit,
-    }
+    }?;
+    let state = &interface.state;
+    let kept = state.stored.map(|stored| (stored, state.title().unwrap_or_default()));
+    Ok(Ended { exit, kept })
 }
 
 /// <https://no-color.org>: set and not empty.
@@ -263,6 +282,11 @@ impl Interface {
                 self.screen.suspend()?;
             }
             Effect::CaptureMouse(on) => self.screen.capture_mouse(on)?,
+            Effect::Copy(text) => {
+                self.screen.copy(&text)?;
+                // Terminals that don't know the sequence ignore it.
+                tokio::task::spawn_blocking(move || clipboard::write(text));
+            }
             Effect::Work(work) => self.start(work),
             Effect::Quit => return Ok(true),
         }

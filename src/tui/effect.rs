@@ -17,6 +17,8 @@ pub enum Effect {
     Suspend,
     /// Ask the terminal for wheel events, or leave the mouse to it.
     CaptureMouse(bool),
+    /// Put this into the clipboard.
+    Copy(String),
     /// Do this beside the loop; its result comes back as a message.
     Work(Work),
     Quit,
@@ -37,6 +39,11 @@ pub enum Work {
         readings: Vec<Vec<PathBuf>>,
     },
     ReadClipboard,
+    /// Write a conversation to a new file.
+    Export {
+        path: PathBuf,
+        text: String,
+    },
     /// Find the files below the working folder.
     FindFiles,
     ListFolder(PathBuf),

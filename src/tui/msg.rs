@@ -59,4 +59,6 @@ pub enum Done {
         entries: Result<Vec<FolderEntry>, String>,
     },
     LookedAt(Look),
+    /// The file that was written; an error is a sentence.
+    Exported(Result<PathBuf, String>),
 }

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::chat::Detail;
-use crate::msg::{ConversationId, ModelInfo, PictureId, TurnId, TurnOptions, TurnStats};
+use crate::chat::conversation::title_of;
+use crate::chat::{Conversation, Detail, NodeId};
+use crate::msg::{ConversationId, ModelInfo, PictureId, StoredId, TurnId, TurnOptions, TurnStats};
 
 use super::attach::{Attached, Draft};
 use super::completion::{Completion, Files};
@@ -14,6 +15,7 @@ use super::drafts::SpecView;
 use super::effect::Place;
 use super::history::PromptHistory;
 use super::layout::{self, Areas};
+use super::list::List;
 use super::picker::Picker;
 use super::pictures::graphics::{Environment, Graphics, Images, Protocol};
 use super::theme::Tone;
@@ -34,6 +36,10 @@ pub struct TuiSettings {
     pub folder: PathBuf,
     /// What `~` stands for.
     pub home: Option<PathBuf>,
+    /// Whether the session keeps conversations.
+    pub keeps_chats: bool,
+    /// The kept conversation to begin with, the latest if none is named.
+    pub resume: Option<Option<StoredId>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +52,18 @@ pub struct State {
     pub dirty: bool,
     pub model: Model,
     pub conversation: ConversationId,
+    pub last_conversation: ConversationId,
+    /// Everything that was said, in all branches. An answer's text comes in when it has ended.
+    pub chat: Conversation,
+    pub keeps_chats: bool,
+    /// The conversation's number in the history, once it has one.
+    pub stored: Option<StoredId>,
+    /// The conversation that was asked for and isn't here yet.
+    pub loading: Option<ConversationId>,
+    /// The message whose place the draft is to take.
+    pub editing: Option<NodeId>,
+    /// What can be taken back, the newest last.
+    pub undo: Vec<Undo>,
     /// The session manager doesn't have this conversation as the transcript shows it.
     pub out_of_step: bool,
     pub transcript: Transcript,
@@ -66,13 +84,13 @@ pub struct State {
     /// The person closed it; it stays closed until the word ends.
     pub completion_closed: bool,
     pub picker: Option<Picker>,
+    pub list: Option<List>,
     /// Where the picker opens.
     pub picker_folder: PathBuf,
     pub home: Option<PathBuf>,
     pub graphics: Graphics,
     pub history: PromptHistory,
     pub options: TurnOptions,
-    pub system: Option<String>,
     pub context_used: usize,
     /// Figures of the last answer that ended.
     pub last_stats: Option<TurnStats>,
@@ -111,6 +129,18 @@ pub enum Scroll {
     At { entry_idx: usize, row_idx: usize },
 }
 
+/// What `/undo` takes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Undo {
+    /// Another branch was shown, or begun; this was the head before.
+    Head(Option<NodeId>),
+    /// A message was sent; this was the head before.
+    Sent {
+        head: Option<NodeId>,
+    },
+    Deleted(StoredId),
+}
+
 /// The help screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Help {
@@ -139,6 +169,12 @@ impl State {
         matches!(&self.model, Model::Ready(info) if info.pictures.is_some())
     }
 
+    /// What the conversation is called.
+    pub fn title(&self) -> Option<String> {
+        let first = || self.chat.nodes().next().map(|(_, first)| title_of(&first.message));
+        self.chat.title.clone().or_else(first)
+    }
+
     pub fn new(settings: TuiSettings, width: u16, height: u16) -> Self {
         let mut state = Self {
             now: Duration::ZERO,
@@ -147,6 +183,13 @@ impl State {
             dirty: true,
             model: Model::Loading,
             conversation: ConversationId(1),
+            last_conversation: ConversationId(1),
+            chat: Conversation { system: settings.system, ..Conversation::default() },
+            keeps_chats: settings.keeps_chats,
+            stored: None,
+            loading: None,
+            editing: None,
+            undo: Vec::new(),
             out_of_step: true,
             transcript: Transcript::default(),
             active: None,
@@ -160,12 +203,12 @@ impl State {
             completion: None,
             completion_closed: false,
             picker: None,
+            list: None,
             picker_folder: settings.folder,
             home: settings.home,
             graphics: Graphics::unasked(settings.images, Environment::default()),
             history: PromptHistory::default(),
             options: settings.defaults,
-            system: settings.system,
             context_used: 0,
             last_stats: None,
             scroll: Scroll::Follow,

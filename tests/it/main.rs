@@ -1,6 +1,8 @@
 #[cfg(unix)]
 mod cli;
 mod demo;
+#[cfg(unix)]
+mod history;
 mod layers;
 mod pty;
 mod session;

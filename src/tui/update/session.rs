@@ -8,7 +8,7 @@ use crate::tui::state::{Model, Scroll, State};
 use crate::tui::theme::Tone;
 use crate::tui::transcript::{Answer, Ending, Phase};
 
-use super::{attach, back_to_draft, note, queue_to_draft, send_queued};
+use super::{attach, back_to_draft, history, note, queue_to_draft, send_queued, turns};
 
 pub fn event(state: &mut State, event: Event) -> Vec<Effect> {
     match event {
@@ -47,6 +47,7 @@ pub fn event(state: &mut State, event: Event) -> Vec<Effect> {
             grow(state, turn, |answer| answer.phase = Phase::Looking { picture, pictures, percent });
         }
         Event::PictureReady { picture, what, facts } => return attach::ready(state, picture, what, facts),
+        Event::History(event) => return history::event(state, event),
         Event::PictureRefused { picture, error } => attach::refused(state, picture, &error.message),
     }
     Vec::new()
@@ -120,6 +121,7 @@ fn end(state: &mut State, turn: TurnId, ending: Ending, stats: Option<TurnStats>
         answer.phase = Phase::Ended(ending);
         nothing_said = answer.text.raw().is_empty() && answer.thinking.raw().is_empty();
     });
+    turns::ended(state, turn);
     state.active = None;
     state.last_stats = stats.or(state.last_stats);
     // Whether the session manager kept such a question is its own affair: the next turn says what holds.

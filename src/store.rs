@@ -43,7 +43,7 @@ pub enum StoreError {
     #[error(
         "the history {path} is of a newer Loquat (format {found}, this one knows {known}); update Loquat"
     )]
-    Newer { path: PathBuf, found: usize, known: usize },
+    Newer { path: PathBuf, found: i64, known: i64 },
     #[error("there is no conversation {}; `loquat history list` shows all", .0.0)]
     Unknown(StoredId),
     #[error("there is no conversation yet")]
@@ -92,21 +92,21 @@ impl Store {
 
 fn migrate(db: &mut Connection, path: &Path) -> Result<(), StoreError> {
     let failed = |error| database_error(path, error);
-    let version = |db: &Connection| db.query_row("PRAGMA user_version", [], |row| row.get::<_, usize>(0));
-    let newer = |found| StoreError::Newer { path: path.to_owned(), found, known: MIGRATIONS.len() };
+    let version = |db: &Connection| db.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0));
+    let known = MIGRATIONS.len() as i64;
     match version(db).map_err(failed)? {
-        found if found == MIGRATIONS.len() => return Ok(()),
-        found if found > MIGRATIONS.len() => return Err(newer(found)),
+        found if found == known => return Ok(()),
+        found if found > known => return Err(StoreError::Newer { path: path.to_owned(), found, known }),
         _ => {}
     }
     // Another program may be doing the same; who comes second finds it done.
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
     let done = version(&transaction).map_err(failed)?;
-    for step in MIGRATIONS.iter().skip(done) {
+    for step in MIGRATIONS.iter().skip(done.max(0) as usize) {
         transaction.execute_batch(step).map_err(failed)?;
     }
-    if done < MIGRATIONS.len() {
-        transaction.pragma_update(None, "user_version", MIGRATIONS.len()).map_err(failed)?;
+    if done < known {
+        transaction.pragma_update(None, "user_version", known).map_err(failed)?;
     }
     transaction.commit().map_err(failed)
 }

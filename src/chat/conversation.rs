@@ -74,6 +74,10 @@ pub struct Conversation {
 }
 
 impl Conversation {
+    pub fn new(system: Option<String>) -> Self {
+        Self { system, ..Self::default() }
+    }
+
     /// A conversation as it was kept. Nodes whose parent isn't before them begin anew: the tree is then still a tree.
     pub fn restored(
         title: Option<String>,
@@ -229,7 +233,7 @@ mod tests {
 
     #[test]
     fn another_answer_and_an_edited_question_are_branches_and_nothing_is_lost() {
-        let mut chat = Conversation { system: Some("be brief".into()), ..Conversation::default() };
+        let mut chat = Conversation::new(Some("be brief".into()));
         let one = ask(&mut chat, None, "one");
         let first = answer(&mut chat, one, "1");
         let second = answer(&mut chat, one, "uno");
@@ -254,7 +258,8 @@ mod tests {
         let nothing = answer(&mut chat, failed, "");
         let good = ask(&mut chat, Some(nothing), "good");
         answer(&mut chat, good, "\u{1b}[1mraw");
-        let open = ask(&mut chat, chat.head(), "open");
+        let last = chat.head();
+        let open = ask(&mut chat, last, "open");
         assert_eq!(texts(&chat), ["good", "\u{1b}[1mraw"]);
         assert_eq!(chat.messages(Some(good)), []);
         assert_eq!(chat.messages(Some(open)).len(), 2);
@@ -262,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_title_is_one_short_line() {
-        let titled = |text| title_of(&Message::text(Role::User, text));
+        let titled = |text: &str| title_of(&Message::text(Role::User, text));
         assert_eq!(titled("  What is\n\n this?\t"), "What is this?");
         assert_eq!(titled(&"漢".repeat(200)).chars().count(), 81);
         assert_eq!(titled(" \n"), "(no text)");

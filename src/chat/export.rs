@@ -160,11 +160,8 @@ mod tests {
     use crate::chat::{Detail, PictureSource};
 
     fn chat() -> Conversation {
-        let mut chat = Conversation {
-            title: Some("A <script> title".into()),
-            system: Some("be brief".into()),
-            ..Conversation::default()
-        };
+        let mut chat = Conversation::new(Some("be brief".into()));
+        chat.title = Some("A <script> title".into());
         let picture = Picture {
             name: "a*b.png".into(),
             source: PictureSource::File("/secret/a.png".into()),

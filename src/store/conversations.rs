@@ -89,7 +89,7 @@ impl Store {
                 .execute(
                     "INSERT INTO pictures (message, position, kind, name, detail, sha256) \
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                    (row, position, *kind, &picture.name, picture.detail.to_string(), sha256),
+                    (row, position as i64, *kind, &picture.name, picture.detail.to_string(), sha256),
                 )
                 .map_err(failed)?;
         }

@@ -80,7 +80,7 @@ fn found(row: &Row) -> rusqlite::Result<Found> {
         stored: StoredId(row.get(0)?),
         title: row.get(1)?,
         changed: row.get::<_, Option<String>>(2)?.unwrap_or_default(),
-        n_messages: row.get(3)?,
+        n_messages: row.get::<_, i64>(3)?.max(0) as usize,
         excerpt: None,
     })
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::msg::{Command, PictureId};
 
+use super::markdown::highlight::Block;
 use super::pictures::graphics::Graphics;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -39,6 +40,7 @@ pub enum Work {
         readings: Vec<Vec<PathBuf>>,
     },
     ReadClipboard,
+    Highlight(Vec<Block>),
     /// Write a conversation to a new file.
     Export {
         path: PathBuf,

@@ -7,6 +7,7 @@ use crossterm::event::KeyEvent;
 
 use crate::msg::{Event, PictureId};
 
+use super::markdown::highlight;
 use super::picker::Look;
 use super::pictures::clipboard::Clip;
 use super::pictures::files::FolderEntry;
@@ -59,6 +60,7 @@ pub enum Done {
         entries: Result<Vec<FolderEntry>, String>,
     },
     LookedAt(Look),
+    Highlighted(Vec<highlight::Done>),
     /// The file that was written; an error is a sentence.
     Exported(Result<PathBuf, String>),
 }

@@ -16,6 +16,7 @@ use super::effect::Place;
 use super::history::PromptHistory;
 use super::layout::{self, Areas};
 use super::list::List;
+use super::markdown::highlight::Highlights;
 use super::picker::Picker;
 use super::pictures::graphics::{Environment, Graphics, Images, Protocol};
 use super::theme::Tone;
@@ -67,6 +68,7 @@ pub struct State {
     /// The session manager doesn't have this conversation as the transcript shows it.
     pub out_of_step: bool,
     pub transcript: Transcript,
+    pub highlights: Highlights,
     /// The answer being made.
     pub active: Option<Active>,
     pub last_turn: TurnId,
@@ -184,7 +186,7 @@ impl State {
             model: Model::Loading,
             conversation: ConversationId(1),
             last_conversation: ConversationId(1),
-            chat: Conversation { system: settings.system, ..Conversation::default() },
+            chat: Conversation::new(settings.system),
             keeps_chats: settings.keeps_chats,
             stored: None,
             loading: None,
@@ -192,6 +194,7 @@ impl State {
             undo: Vec::new(),
             out_of_step: true,
             transcript: Transcript::default(),
+            highlights: Highlights::default(),
             active: None,
             last_turn: TurnId(0),
             queue: VecDeque::new(),
@@ -228,7 +231,8 @@ impl State {
     pub fn layout(&mut self) {
         self.composer.set_width(layout::draft_width(self.width, self.height));
         if let Some(areas) = self.areas() {
-            self.transcript.layout(usize::from(areas.transcript.width), self.thinking_open);
+            let width = usize::from(areas.transcript.width);
+            self.transcript.layout(width, self.thinking_open, &self.highlights);
         }
     }
 

@@ -29,6 +29,26 @@ pub enum Tone {
     Accepted,
     Warning,
     Error,
+    Heading,
+    Strong,
+    Emphasis,
+    StrongEmphasis,
+    Struck,
+    Link,
+    /// The mark of a list's item.
+    Marker,
+    Math,
+    /// Code inside of a line.
+    Code,
+    CodeFrame,
+    /// Code that means nothing special.
+    CodeText,
+    Keyword,
+    Literal,
+    Number,
+    Comment,
+    Function,
+    Type,
 }
 
 /// How the tones look.
@@ -56,6 +76,25 @@ impl Theme {
             Tone::Accepted => (Some(Color::Green), Modifier::empty()),
             Tone::Warning => (Some(Color::Yellow), Modifier::empty()),
             Tone::Error => (Some(Color::Red), Modifier::BOLD),
+            Tone::Heading => (Some(Color::Yellow), Modifier::BOLD),
+            Tone::Strong => (None, Modifier::BOLD),
+            Tone::Emphasis => (None, Modifier::ITALIC),
+            Tone::StrongEmphasis => (None, Modifier::BOLD.union(Modifier::ITALIC)),
+            Tone::Struck => (None, Modifier::CROSSED_OUT),
+            Tone::Link => (Some(Color::Blue), Modifier::UNDERLINED),
+            Tone::Marker => (Some(Color::Yellow), Modifier::empty()),
+            Tone::Math => (None, Modifier::ITALIC),
+            // A word in bold where there is no colour.
+            Tone::Code if self.colours => (Some(Color::Cyan), Modifier::empty()),
+            Tone::Code => (None, Modifier::BOLD),
+            Tone::CodeFrame => (None, Modifier::DIM),
+            Tone::CodeText => (None, Modifier::empty()),
+            Tone::Keyword => (Some(Color::Magenta), Modifier::empty()),
+            Tone::Literal => (Some(Color::Green), Modifier::empty()),
+            Tone::Number => (Some(Color::Yellow), Modifier::empty()),
+            Tone::Comment => (None, Modifier::DIM.union(Modifier::ITALIC)),
+            Tone::Function => (Some(Color::Blue), Modifier::empty()),
+            Tone::Type => (Some(Color::Cyan), Modifier::empty()),
         };
         let style = Style::new().add_modifier(modifier);
         match colour {

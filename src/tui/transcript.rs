@@ -1,7 +1,7 @@
 //! What was said in this chat, and the rows it takes on the screen.
 //!
-//! Each entry keeps its wrapped rows until its text, the width or the fold changes, so that a new token
-//! re-wraps one message, not the chat. Everything shown has been through [`sanitize`]; answers keep
+//! Each entry keeps its rows until its text, the width or the fold changes, and of an answer that grows all but
+//! those of its last block, so that a new token renders one paragraph, not the chat. Everything shown has been through [`sanitize`]; answers keep
 //! their raw text too, because that is what the model must read again.
 //! Knows nothing of keys, time or the session.
 
@@ -12,6 +12,8 @@ use crate::sanitize;
 
 use super::attach::{Attached, Draft};
 use super::drafts;
+use super::markdown::highlight::Highlights;
+use super::markdown::{self, Settled};
 use super::pictures::preview::Preview;
 use super::theme::Tone;
 use super::wrap::{display_width, drawable, wrap_line};
@@ -31,8 +33,14 @@ struct Cached {
     entry: Entry,
     /// The message in the conversation's tree, and its number on the screen; none of a note.
     message: Option<(NodeId, usize)>,
-    /// `None` until the next layout.
-    rows: Option<Vec<Row>>,
+    rows: Vec<Row>,
+    /// The rows are of an older text, until the next layout.
+    is_stale: bool,
+    /// Of an answer: rows before its text, and what of it can't change any more.
+    settled: Option<(usize, Settled)>,
+    /// Code blocks in it, and in all entries before it.
+    n_code: usize,
+    code_before: usize,
     /// Pictures by the row where they begin; the rows they cover are empty.
     previews: Vec<(usize, Preview)>,
 }
@@ -192,20 +200,22 @@ impl Ending {
     }
 }
 
+impl Answer {
+    /// Everything on which the rows before its text depend.
+    fn thought(&self) -> (usize, usize, bool) {
+        let is_thinking = matches!(self.phase, Phase::Writing(Channel::Thinking));
+        (self.thinking.raw.len(), self.stats.thinking_tokens, is_thinking)
+    }
+}
+
 impl Transcript {
     pub fn note(&mut self, tone: Tone, text: String) {
-        let entry = Entry::Note { tone, text };
-        self.entries.push(Cached { entry, message: None, rows: None, previews: Vec::new() });
+        self.entries.push(Cached::new(Entry::Note { tone, text }, None));
     }
 
     pub fn push(&mut self, node: NodeId, entry: Entry) {
         let number = self.n_messages() + 1;
-        let message = Some((node, number));
-        self.entries.push(Cached { entry, message, rows: None, previews: Vec::new() });
-    }
-
-    pub fn clear(&mut self) {
-        self.entries.clear();
+        self.entries.push(Cached::new(entry, Some((node, number))));
     }
 
     pub fn n_messages(&self) -> usize {
@@ -246,7 +256,7 @@ impl Transcript {
                 && cached.message.is_some_and(|(id, _)| id == node)
             {
                 (answer.turn, answer.phase, answer.stats) = (turn, Phase::Waiting, TurnStats::default());
-                cached.rows = None;
+                cached.forget();
             }
         }
     }
@@ -270,8 +280,12 @@ impl Transcript {
         for cached in self.entries.iter_mut().rev() {
             match &mut cached.entry {
                 Entry::Answer(answer) if answer.turn == turn => {
+                    let before = answer.thought();
                     change(answer);
-                    cached.rows = None;
+                    cached.is_stale = true;
+                    if answer.thought() != before {
+                        cached.forget();
+                    }
                     return true;
                 }
                 _ => {}
@@ -291,7 +305,7 @@ impl Transcript {
                 && let Some(attached) = question.attached.iter_mut().find(|attached| attached.id == picture)
             {
                 change(attached);
-                cached.rows = None;
+                cached.is_stale = true;
                 return Some((cached.message?.0, question.draft()));
             }
         }
@@ -317,22 +331,30 @@ impl Transcript {
     }
 
     /// Wraps what isn't wrapped yet for this width and fold. Until then [`Self::rows`] shows older rows.
-    pub fn layout(&mut self, width: usize, thinking_open: bool) {
+    pub fn layout(&mut self, width: usize, thinking_open: bool, highlights: &Highlights) {
         let all = (self.width, self.thinking_open) != (width, thinking_open);
         (self.width, self.thinking_open) = (width, thinking_open);
+        let mut code_before = 0;
         for cached in &mut self.entries {
-            if all || cached.rows.is_none() {
-                cached.previews.clear();
-                let number = cached.message.map(|(_, number)| number);
-                cached.rows =
-                    Some(wrap_entry(&cached.entry, number, width, thinking_open, &mut cached.previews));
+            if all || cached.code_before != code_before {
+                cached.forget();
             }
+            cached.code_before = code_before;
+            if cached.is_stale {
+                cached.wrap(width, thinking_open, highlights);
+            }
+            code_before += cached.n_code;
         }
+    }
+
+    /// Code has its colours now: entries that have any are drawn anew.
+    pub fn recolour(&mut self) {
+        self.entries.iter_mut().filter(|cached| cached.n_code > 0).for_each(Cached::forget);
     }
 
     /// Rows of one entry, with the empty row that parts it from the next.
     pub fn entry_rows(&self, entry_idx: usize) -> &[Row] {
-        self.entries.get(entry_idx).and_then(|cached| cached.rows.as_deref()).unwrap_or_default()
+        self.entries.get(entry_idx).map(|cached| cached.rows.as_slice()).unwrap_or_default()
     }
 
     pub fn n_rows(&self) -> usize {
@@ -371,30 +393,73 @@ impl Transcript {
 /// Left margin of everything below the word that says who speaks.
 const INDENT: usize = 2;
 
-fn wrap_entry(
-    entry: &Entry,
-    number: Option<usize>,
-    width: usize,
-    thinking_open: bool,
-    previews: &mut Vec<(usize, Preview)>,
-) -> Vec<Row> {
-    let mut rows = Vec::new();
-    match entry {
-        Entry::User(question) => {
-            rows.push(head(Tone::You, "You", number, width));
-            for (idx, attached) in question.attached.iter().enumerate() {
-                wrap_attached(attached, idx + 1, width, &mut rows, previews);
-            }
-            wrap_text(question.text.shown(), Tone::Text, "  ", width, &mut rows);
+impl Cached {
+    fn new(entry: Entry, message: Option<(NodeId, usize)>) -> Self {
+        Self {
+            entry,
+            message,
+            rows: Vec::new(),
+            is_stale: true,
+            settled: None,
+            n_code: 0,
+            code_before: 0,
+            previews: Vec::new(),
         }
-        Entry::Answer(answer) => {
-            rows.push(head(Tone::Assistant, "Assistant", number, width));
-            wrap_answer(answer, width, thinking_open, &mut rows);
-        }
-        Entry::Note { tone, text } => wrap_text(text, *tone, "  ", width, &mut rows),
     }
-    rows.push(Row::new());
-    rows
+
+    /// Nothing of the rows holds any more.
+    fn forget(&mut self) {
+        self.is_stale = true;
+        self.settled = None;
+    }
+
+    fn wrap(&mut self, width: usize, thinking_open: bool, highlights: &Highlights) {
+        self.is_stale = false;
+        let number = self.message.map(|(_, number)| number);
+        let rows = &mut self.rows;
+        match &self.entry {
+            Entry::User(question) => {
+                rows.clear();
+                self.previews.clear();
+                rows.push(head(Tone::You, "You", number, width));
+                for (idx, attached) in question.attached.iter().enumerate() {
+                    wrap_attached(attached, idx + 1, width, rows, &mut self.previews);
+                }
+                wrap_text(question.text.shown(), Tone::Text, "  ", width, rows);
+            }
+            Entry::Answer(answer) => {
+                let (before, settled) = match self.settled {
+                    Some((before, settled)) => {
+                        rows.truncate(before + settled.n_rows);
+                        (before, settled)
+                    }
+                    None => {
+                        rows.clear();
+                        rows.push(head(Tone::Assistant, "Assistant", number, width));
+                        wrap_thinking(answer, width, thinking_open, rows);
+                        (rows.len(), Settled::default())
+                    }
+                };
+                let first_new = rows.len();
+                // Models begin an answer with empty lines after their thinking.
+                let text = answer.text.shown().trim_start_matches('\n').trim_end();
+                let columns = width.saturating_sub(INDENT).max(1);
+                let (settled, n_code) =
+                    markdown::render(text, settled, columns, before, self.code_before, highlights, rows);
+                self.settled = Some((before, settled));
+                self.n_code = n_code;
+                for row in rows[first_new..].iter_mut().filter(|row| !row.is_empty()) {
+                    row.insert(0, (Tone::Faint, " ".repeat(INDENT)));
+                }
+                wrap_ending(answer, width, rows);
+            }
+            Entry::Note { tone, text } => {
+                rows.clear();
+                wrap_text(text, *tone, "  ", width, rows);
+            }
+        }
+        rows.push(Row::new());
+    }
 }
 
 /// Who speaks, and on the right the number by which commands name the message.
@@ -427,18 +492,18 @@ fn wrap_attached(
     }
 }
 
-fn wrap_answer(answer: &Answer, width: usize, thinking_open: bool, rows: &mut Vec<Row>) {
-    if !answer.thinking.shown().trim().is_empty() {
-        rows.push(thinking_head(answer, width, thinking_open));
-        if thinking_open {
-            wrap_text(answer.thinking.shown().trim(), Tone::Thinking, "  │ ", width, rows);
-        }
+fn wrap_thinking(answer: &Answer, width: usize, thinking_open: bool, rows: &mut Vec<Row>) {
+    if answer.thinking.shown().trim().is_empty() {
+        return;
     }
-    // Models begin an answer with empty lines after their thinking.
-    let text = answer.text.shown().trim_start_matches('\n').trim_end();
-    if !text.is_empty() {
-        wrap_text(text, Tone::Text, "  ", width, rows);
+    rows.push(thinking_head(answer, width, thinking_open));
+    if thinking_open {
+        wrap_text(answer.thinking.shown().trim(), Tone::Thinking, "  │ ", width, rows);
     }
+}
+
+/// What stands below an answer that has ended.
+fn wrap_ending(answer: &Answer, width: usize, rows: &mut Vec<Row>) {
     let Phase::Ended(ending) = &answer.phase else { return };
     if let Some((tone, mark)) = ending_mark(answer, ending) {
         wrap_text(&mark, tone, "  ", width, rows);
@@ -550,7 +615,7 @@ mod tests {
     }
 
     fn change() -> impl Strategy<Value = Change> {
-        let text = "[a-d \\n漢\u{1b}\\[m👩]{0,30}";
+        let text = "[a-d \\n漢\u{1b}\\[m👩`*#|>$-]{0,30}";
         prop_oneof![
             text.prop_map(Change::Ask),
             (any::<bool>(), text).prop_map(|(thinking, text)| Change::Delta(thinking, text)),
@@ -583,12 +648,12 @@ mod tests {
                     Change::Width(new) => width = new,
                     Change::Fold(new) => open = new,
                 }
-                transcript.layout(width, open);
+                transcript.layout(width, open, &Highlights::default());
                 let mut fresh = Transcript::default();
                 for (number, entry) in transcript.entries().enumerate() {
                     fresh.push(NodeId(number as u32 + 2), entry.clone());
                 }
-                fresh.layout(width, open);
+                fresh.layout(width, open, &Highlights::default());
                 prop_assert_eq!(&transcript, &fresh);
                 prop_assert_eq!(transcript.rows(0, usize::MAX).count(), transcript.n_rows());
             }

@@ -116,6 +116,11 @@ fn finished(state: &mut State, done: Done) -> Vec<Effect> {
         Done::FilesFound(files) => completion::found(state, files),
         Done::FolderListed { folder, entries } => picker::listed(state, &folder, entries),
         Done::LookedAt(look) => picker::looked(state, look),
+        Done::Highlighted(done) => {
+            state.highlights.fill(done);
+            state.transcript.recolour();
+            Vec::new()
+        }
         Done::Exported(result) => {
             copy::exported(state, result);
             Vec::new()

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use super::effect::{Place, Work};
+use super::markdown::highlight;
 use super::msg::Done;
 use super::picker::{Look, Seen};
 use super::pictures::preview::{self, Preview};
@@ -35,6 +36,9 @@ pub fn work(work: Work, folder: &Path) -> Done {
         Work::ListFolder(folder) => {
             let entries = files::list(&folder);
             Done::FolderListed { folder, entries }
+        }
+        Work::Highlight(blocks) => {
+            Done::Highlighted(caught(|| Ok(highlight::highlight(&blocks))).unwrap_or_default())
         }
         Work::Export { path, text } => {
             let path = folder.join(path);

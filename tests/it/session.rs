@@ -79,7 +79,8 @@ async fn collect(
             | Event::PrefillProgress { .. }
             | Event::PictureProgress { .. }
             | Event::PictureReady { .. }
-            | Event::PictureRefused { .. } => {}
+            | Event::PictureRefused { .. }
+            | Event::History(_) => {}
         }
         if let Some(command) = react(&event) {
             session.commands.send(command).await.unwrap();

@@ -134,7 +134,8 @@ fn a_cut_answer_goes_on_where_it_was_cut() {
 }
 
 fn kept_chat() -> Conversation {
-    let mut chat = Conversation { title: Some("Fruit\u{1b}[2J".into()), ..Conversation::default() };
+    let mut chat = Conversation::new(None);
+    chat.title = Some("Fruit\u{1b}[2J".into());
     let question = chat.add(None, Message::text(Role::User, "What is a loquat?"), None);
     let answered = Answered { ending: None, ..Answered::default() };
     let answer = Message::text(Role::Assistant, "A \u{1b}[31mfruit");

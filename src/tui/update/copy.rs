@@ -56,7 +56,7 @@ fn code(state: &State, number: usize) -> Result<(String, String), String> {
         Entry::Answer(answer) => Some(answer.text.raw()),
         Entry::User(_) | Entry::Note { .. } => None,
     });
-    let blocks: Vec<String> = answers.flat_map(code_blocks).collect();
+    let blocks: Vec<String> = answers.flat_map(code_blocks).map(|block| block.code).collect();
     let n_blocks = blocks.len();
     let found = number.checked_sub(1).and_then(|at| blocks.into_iter().nth(at));
     match found {

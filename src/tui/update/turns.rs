@@ -12,7 +12,7 @@ use crate::tui::state::{Active, Model, State, Undo};
 use crate::tui::theme::Tone;
 use crate::tui::transcript::{Answer, Entry, Phase, Transcript};
 
-use super::{attach, back_to_draft, follow, history, notify, queue_to_draft, stop};
+use super::{attach, back_to_draft, follow, history, notify, queue_to_draft, session, stop};
 
 /// Shows the question and hands it to the session manager.
 pub fn start(state: &mut State, draft: Draft) -> Vec<Effect> {
@@ -273,7 +273,7 @@ pub fn leave(state: &mut State, next: ConversationId) -> Vec<Effect> {
     state.conversation = next;
     state.stored = None;
     state.editing = None;
-    state.chat = Conversation { system: state.chat.system.take(), ..Conversation::default() };
+    state.chat = Conversation::new(state.chat.system.take());
     // Branches are of the conversation that was left; a deletion can still be taken back.
     state.undo.retain(|undo| matches!(undo, Undo::Deleted(_)));
     effects.extend(show(state));
@@ -313,6 +313,7 @@ pub fn show(state: &mut State) -> Vec<Effect> {
     }
     state.out_of_step = true;
     follow(state);
+    effects.extend(session::highlight(state, None));
     effects
 }
 

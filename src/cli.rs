@@ -54,6 +54,9 @@ pub enum CliCommand {
     /// Look at kept conversations.
     #[command(subcommand)]
     History(HistoryCommand),
+    /// Look at colour themes.
+    #[command(subcommand)]
+    Theme(ThemeCommand),
     /// Answer one prompt and exit; only the answer goes to standard output.
     Run(RunArgs),
     /// Answer many prompts: one per line or JSONL in, text or JSONL out.
@@ -218,6 +221,10 @@ pub struct ScreenArgs {
     /// How a chat shows pictures: auto, kitty, sixel, iterm2, blocks or off [default: auto] [env: LOQUAT_IMAGES]
     #[arg(long, global = true, value_name = "HOW")]
     pub images: Option<Images>,
+    /// Colours of a chat: the name of a theme or its file, or auto for one that fits the terminal [default: auto]
+    /// [env: LOQUAT_THEME]
+    #[arg(long, global = true, value_name = "THEME")]
+    pub theme: Option<String>,
 }
 
 #[derive(Debug, Default, Args)]
@@ -298,6 +305,17 @@ pub struct InspectArgs {
     /// Print one JSON object, with all tensors
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ThemeCommand {
+    /// The names of all themes.
+    List,
+    /// Whether themes can be read: the contrast of each of their colours with the background they are made for.
+    Check {
+        /// Names or files; all themes if none is given
+        names: Vec<String>,
+    },
 }
 
 /// Whether conversations are kept, and which one goes on.

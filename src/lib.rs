@@ -23,6 +23,7 @@
 //! | `tui` | the terminal interface: `update(state, msg) -> effects`, a pure `view`, one loop | `session`, `msg`, `chat` |
 //! | `batch` | `loquat batch` and `loquat run` | `session`, `msg`, `chat`, `settings` |
 //! | `models`, `bench`, `dev` | looking at models; measuring a machine; conformance commands for developers | `engine` |
+//! | `themes` | `loquat theme`: checking colour themes | `tui` |
 //! | `history` | `loquat history`: looking at kept conversations | `store`, `msg`, `chat` |
 //! | `session` | conversations, the queue, the bridge from async to the engine thread | `engine`, `store`, `msg`, `chat` |
 //! | `store` | kept conversations: SQLite, full-text search, pictures | `msg`, `chat` |
@@ -59,6 +60,7 @@ pub mod batch;
 pub mod bench;
 pub mod history;
 pub mod models;
+pub mod themes;
 pub mod tui;
 
 pub mod cli;

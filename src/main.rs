@@ -10,13 +10,14 @@ use color_eyre::eyre::WrapErr;
 use loquat::batch::{self, Outcome, run, tell};
 use loquat::cli::{
     BatchArgs, BenchArgs, Cli, CliCommand, DevCommand, HistoryCommand, InspectArgs, ModelsCommand, RunArgs,
+    ScreenArgs,
 };
 use loquat::engine::generate::EngineError;
 use loquat::engine::prompt::child;
 use loquat::msg::StoredId;
 use loquat::session::{self, Session};
 use loquat::settings::{self, Settings};
-use loquat::{bench, dev, history, models, tui};
+use loquat::{bench, dev, history, models, themes, tui};
 
 fn main() -> ExitCode {
     // First of all, before anything is set up: a child that renders a template needs nothing else.
@@ -71,6 +72,13 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
         Some(CliCommand::Bench(args)) => Ok(run_bench(&settings, &args).exit_code()),
         Some(CliCommand::Models(command)) => Ok(run_models(&settings, &command).exit_code()),
         Some(CliCommand::History(command)) => Ok(run_history(&command).exit_code()),
+        Some(CliCommand::Theme(command)) => match themes::run(&command) {
+            Ok(is_good) => Ok(if is_good { Outcome::Done } else { Outcome::SomeFailed }.exit_code()),
+            Err(why) => {
+                tell(&why);
+                Ok(Outcome::Usage.exit_code())
+            }
+        },
         Some(CliCommand::Run(args)) => one_shot(&settings, args),
         None if !interactive => one_shot(&settings, RunArgs::default()),
         Some(CliCommand::Chat | CliCommand::Resume { .. }) if !interactive => {
@@ -81,10 +89,10 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
             tell("this terminal can't show a chat (TERM is dumb or empty); use `loquat run PROMPT`");
             Ok(Outcome::Usage.exit_code())
         }
-        Some(CliCommand::Resume { id }) => chat(&settings, cli.screen.images, Some(Resumed { id })),
+        Some(CliCommand::Resume { id }) => chat(&settings, cli.screen, Some(Resumed { id })),
         None | Some(CliCommand::Chat) => {
             let resumed = cli.history.continues.then_some(Resumed { id: None });
-            chat(&settings, cli.screen.images, resumed)
+            chat(&settings, cli.screen, resumed)
         }
     }
 }
@@ -94,11 +102,7 @@ struct Resumed {
     id: Option<i64>,
 }
 
-fn chat(
-    settings: &Settings,
-    images: Option<tui::Images>,
-    resumed: Option<Resumed>,
-) -> color_eyre::Result<u8> {
+fn chat(settings: &Settings, screen: ScreenArgs, resumed: Option<Resumed>) -> color_eyre::Result<u8> {
     let history = match settings.keeps_chats.then(settings::history_folder).transpose() {
         Ok(history) => history,
         // A chat without a history is better than none; resuming is impossible then.
@@ -117,8 +121,9 @@ fn chat(
         tell(&why);
         return Ok(Outcome::Usage.exit_code());
     }
-    let images = match tui_images(images) {
-        Ok(images) => images,
+    let looks = tui_images(screen.images).and_then(|images| Ok((images, themes::chosen(screen.theme)?)));
+    let (images, theme) = match looks {
+        Ok(looks) => looks,
         Err(why) => {
             tell(&why);
             return Ok(Outcome::Usage.exit_code());
@@ -131,6 +136,8 @@ fn chat(
         images,
         folder: std::env::current_dir().unwrap_or_default(),
         home: std::env::home_dir(),
+        theme,
+        themes_folder: themes::folder(),
         keeps_chats: history.is_some(),
         resume: resumed.map(|resumed| resumed.id.map(StoredId)),
     };

@@ -10,6 +10,14 @@ pub fn cache() -> Option<PathBuf> {
     Some(ProjectDirs::from("", "", "loquat")?.cache_dir().to_owned())
 }
 
+/// Files that a person writes. `LOQUAT_CONFIG_DIR`, or the system's place for them.
+pub fn config() -> Option<PathBuf> {
+    match env::var_os("LOQUAT_CONFIG_DIR").filter(|dir| !dir.is_empty()) {
+        Some(dir) => Some(dir.into()),
+        None => Some(ProjectDirs::from("", "", "loquat")?.config_dir().to_owned()),
+    }
+}
+
 /// Files that can't: `LOQUAT_DATA_DIR`, or the system's place for them. `None` for a user without a home.
 pub fn data() -> Option<PathBuf> {
     match env::var_os("LOQUAT_DATA_DIR").filter(|dir| !dir.is_empty()) {

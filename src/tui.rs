@@ -22,7 +22,7 @@ mod picker;
 mod pictures;
 mod state;
 mod terminal;
-mod theme;
+pub mod theme;
 mod transcript;
 mod update;
 mod view;
@@ -50,7 +50,7 @@ use pictures::graphics::{self, Answer, Environment, Graphics};
 use pictures::preview::Preview;
 use state::State;
 use terminal::Screen;
-use theme::Theme;
+use theme::{Colours, Depth, Theme};
 
 pub use pictures::graphics::Images;
 pub use state::TuiSettings;
@@ -106,12 +106,27 @@ pub async fn run(session: Session, settings: TuiSettings) -> io::Result<Ended> {
     let first_input = tokio::time::timeout(TERMINAL_ANSWER, inputs.next()).await.ok();
     let (done_sender, done) = mpsc::channel(DONE_CAPACITY);
     let (folder, resume) = (settings.folder.clone(), settings.resume);
+    let mut colours = Colours {
+        folder: settings.themes_folder.clone(),
+        depth: Depth::read(),
+        is_light: graphics::is_light_by_environment(),
+    };
+    if let Some(Input::Terminal(Answer { is_light: Some(is_light), .. })) = &first_input {
+        colours.is_light = Some(*is_light);
+    }
     let mut state = State::new(settings, width, height);
+    let mut themes = vec![theme::AUTO.to_owned()];
+    themes.extend(theme::file::names(colours.folder.as_deref()));
+    state.themes = themes;
+    // What was wrong with it was said before the terminal was taken over.
+    let theme =
+        colours.theme(&state.theme).or_else(|_| colours.theme(theme::AUTO)).map_err(io::Error::other)?;
     state.graphics = Graphics::unasked(images, environment);
     let mut interface = Interface {
         screen,
         session,
-        theme: Theme::new(colours_wanted()),
+        theme,
+        colours,
         state,
         images,
         environment,
@@ -141,15 +156,11 @@ pub async fn run(session: Session, settings: TuiSettings) -> io::Result<Ended> {
     Ok(Ended { exit, kept })
 }
 
-/// <https://no-color.org>: set and not empty.
-fn colours_wanted() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-}
-
 struct Interface {
     screen: Screen,
     session: Session,
     theme: Theme,
+    colours: Colours,
     state: State,
     images: Images,
     environment: Environment,
@@ -182,6 +193,10 @@ impl Interface {
                     Input::Terminal(answer) => {
                         if answer.keyboard {
                             self.screen.enhance_keyboard()?;
+                        }
+                        if answer.is_light.is_some() && answer.is_light != self.colours.is_light {
+                            self.colours.is_light = answer.is_light;
+                            self.do_effect(Effect::Theme(self.state.theme.clone()))?;
                         }
                         messages.push(Msg::Graphics(self.graphics(answer)));
                         // Only now does the reader hear of new sizes; one that came before it was lost.
@@ -282,6 +297,11 @@ impl Interface {
                 self.screen.suspend()?;
             }
             Effect::CaptureMouse(on) => self.screen.capture_mouse(on)?,
+            Effect::Theme(name) => match self.colours.theme(&name) {
+                Ok(theme) => self.theme = theme,
+                // With no room for it there is more urgent news.
+                Err(problem) => drop(self.done_sender.try_send(Done::ThemeRefused(problem))),
+            },
             Effect::Copy(text) => {
                 self.screen.copy(&text)?;
                 // Terminals that don't know the sequence ignore it.

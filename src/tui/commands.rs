@@ -44,6 +44,8 @@ pub enum Slash {
     Copy(Copied),
     /// The file as typed; with nothing, the name is made up.
     Export(Format, String),
+    /// With nothing, it is chosen from a list.
+    Theme(Option<String>),
 }
 
 /// What `/copy` copies.
@@ -115,6 +117,7 @@ pub const COMMANDS: &[Spec] = &[
     spec("spec", "off|lane", "hide or show those guesses (Ctrl+E)"),
     spec("system", "[TEXT]", "show or set the system prompt; off removes it"),
     spec("set", "[KEY VALUE]", "sampling settings; the value default undoes one"),
+    spec("theme", "[NAME]", "colours; alone, try them out"),
     spec("stats", "", "figures of the last answer"),
     spec("quit", "", "leave"),
 ];
@@ -171,6 +174,7 @@ pub fn parse(line: &str) -> Result<Line, String> {
         "rename" => Slash::Rename(arguments.to_owned()),
         "copy" => Slash::Copy(parse_copied(arguments)?),
         "export" => parse_export(arguments)?,
+        "theme" => Slash::Theme((!arguments.is_empty()).then(|| arguments.to_owned())),
         _ => return Err(unknown("command", "/", name, COMMANDS.iter().map(|spec| spec.name))),
     };
     let takes_none = COMMANDS.iter().any(|spec| spec.name == name && spec.arguments.is_empty());
@@ -346,19 +350,24 @@ fn setting(key: &str, value: Option<&str>) -> Option<Setting> {
 }
 
 fn unknown(what: &str, prefix: &str, given: &str, known: impl Iterator<Item = &'static str>) -> String {
-    let nearest = known
-        .map(|name| {
-            (if !given.is_empty() && name.starts_with(given) { 0 } else { distance(given, name) }, name)
-        })
-        .min_by_key(|(distance, _)| *distance)
-        .filter(|(distance, name)| *distance * 2 <= name.len());
-    let hint = match nearest {
-        Some((_, name)) => format!("did you mean {prefix}{name}"),
+    let hint = match nearest(given, known) {
+        Some(name) => format!("did you mean {prefix}{name}"),
         None => "F1 lists them".to_owned(),
     };
     let given: String = given.chars().take(40).collect();
     let literal = if prefix.is_empty() { "" } else { "; // sends it as text" };
     format!("No {what} {prefix}{given}: {hint}{literal}")
+}
+
+/// The name that was most likely meant, if one is near.
+pub fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .map(|name| {
+            (if !given.is_empty() && name.starts_with(given) { 0 } else { distance(given, name) }, name)
+        })
+        .min_by_key(|(distance, _)| *distance)
+        .filter(|(distance, name)| *distance * 2 <= name.len())
+        .map(|(_, name)| name)
 }
 
 /// Edit distance by characters.

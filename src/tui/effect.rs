@@ -20,6 +20,8 @@ pub enum Effect {
     CaptureMouse(bool),
     /// Put this into the clipboard.
     Copy(String),
+    /// Draw in this theme from now on.
+    Theme(String),
     /// Do this beside the loop; its result comes back as a message.
     Work(Work),
     Quit,

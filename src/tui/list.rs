@@ -1,4 +1,4 @@
-//! A list over the chat to choose from: kept conversations, or the branches of this one.
+//! A list over the chat to choose from: kept conversations, the branches of this one, or themes.
 
 use ratatui::layout::Rect;
 
@@ -21,6 +21,7 @@ pub struct List {
 pub enum Kind {
     History,
     Branches,
+    Themes,
 }
 
 /// One line to choose, already cleaned.
@@ -40,6 +41,8 @@ pub struct Item {
 pub enum What {
     Kept(StoredId),
     Branch(NodeId),
+    /// The text is its name.
+    Theme,
 }
 
 impl List {

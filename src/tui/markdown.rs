@@ -85,6 +85,10 @@ fn blocks(text: &str) -> Vec<Range<usize>> {
             blocks.push(start..range.end);
         }
         open_end = open_end.max(range.end);
+        // The end that a block begins with may be too early: a list's, before lines that go on lazily.
+        if let Some(last) = blocks.last_mut() {
+            last.end = last.end.max(open_end);
+        }
     }
     let start = blocks.last().map_or(0, |last| last.end);
     if let Some(at) = text[start..].find(|c: char| !c.is_whitespace()) {

@@ -60,6 +60,8 @@ pub enum Done {
         entries: Result<Vec<FolderEntry>, String>,
     },
     LookedAt(Look),
+    /// A theme can't be used; a sentence.
+    ThemeRefused(String),
     Highlighted(Vec<highlight::Done>),
     /// The file that was written; an error is a sentence.
     Exported(Result<PathBuf, String>),

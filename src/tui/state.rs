@@ -41,6 +41,10 @@ pub struct TuiSettings {
     pub keeps_chats: bool,
     /// The kept conversation to begin with, the latest if none is named.
     pub resume: Option<Option<StoredId>>,
+    /// A theme's name, or `auto`.
+    pub theme: String,
+    /// Where the person's own themes are.
+    pub themes_folder: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -87,6 +91,9 @@ pub struct State {
     pub completion_closed: bool,
     pub picker: Option<Picker>,
     pub list: Option<List>,
+    pub theme: String,
+    /// The names of all themes.
+    pub themes: Vec<String>,
     /// Where the picker opens.
     pub picker_folder: PathBuf,
     pub home: Option<PathBuf>,
@@ -207,6 +214,8 @@ impl State {
             completion_closed: false,
             picker: None,
             list: None,
+            theme: settings.theme,
+            themes: Vec::new(),
             picker_folder: settings.folder,
             home: settings.home,
             graphics: Graphics::unasked(settings.images, Environment::default()),

@@ -116,6 +116,10 @@ fn finished(state: &mut State, done: Done) -> Vec<Effect> {
         Done::FilesFound(files) => completion::found(state, files),
         Done::FolderListed { folder, entries } => picker::listed(state, &folder, entries),
         Done::LookedAt(look) => picker::looked(state, look),
+        Done::ThemeRefused(problem) => {
+            notify(state, Tone::Error, sanitize::one_line(&problem), 8);
+            Vec::new()
+        }
         Done::Highlighted(done) => {
             state.highlights.fill(done);
             state.transcript.recolour();

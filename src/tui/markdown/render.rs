@@ -115,8 +115,8 @@ impl Renderer<'_> {
             Event::InlineMath(text) => self.push(Tone::Math, &math::readable(&text)),
             Event::DisplayMath(text) => self.display_math(&text),
             Event::Html(text) | Event::InlineHtml(text) => self.html(&text),
-            Event::SoftBreak => self.push(self.tone(), " "),
-            Event::HardBreak => self.push(self.tone(), "\n"),
+            // Models don't wrap lines: where they begin a new one, as in a poem, they mean it.
+            Event::SoftBreak | Event::HardBreak => self.push(self.tone(), "\n"),
             Event::Rule => {
                 self.gap();
                 let columns = self.room().min(40);

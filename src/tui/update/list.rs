@@ -56,7 +56,39 @@ pub fn open_branches(state: &mut State) {
     state.list = Some(List { items: Some(items), ..List::new(Kind::Branches, "") });
 }
 
+/// Shows the themes; each one is tried out while the cursor is on it.
+pub fn open_themes(state: &mut State) {
+    let item = |name: &String| Item {
+        what: What::Theme,
+        text: name.clone(),
+        facts: String::new(),
+        excerpt: None,
+        is_current: *name == state.theme,
+    };
+    let items: Vec<Item> = state.themes.iter().map(item).collect();
+    let selected = items.iter().position(|item| item.is_current).unwrap_or(0);
+    state.list = Some(List { items: Some(items), selected, ..List::new(Kind::Themes, "") });
+}
+
+/// Keys of the list of themes change what is tried out.
 pub fn key(state: &mut State, key: KeyEvent) -> Vec<Effect> {
+    let before = tried_out(state);
+    let mut effects = list_key(state, key);
+    let after = tried_out(state);
+    match (before, after) {
+        (Some(before), Some(after)) if before != after => effects.push(Effect::Theme(after)),
+        (Some(_), None) if effects.is_empty() => effects.push(Effect::Theme(state.theme.clone())),
+        _ => {}
+    }
+    effects
+}
+
+fn tried_out(state: &State) -> Option<String> {
+    let list = state.list.as_ref().filter(|list| list.kind == Kind::Themes)?;
+    Some(list.current().map_or_else(|| state.theme.clone(), |item| item.text.clone()))
+}
+
+fn list_key(state: &mut State, key: KeyEvent) -> Vec<Effect> {
     let page = list::room(list::frame(state.width, state.height)).height.max(1);
     let page = isize::from(i16::try_from(page).unwrap_or(i16::MAX));
     let Some(list) = &mut state.list else { return Vec::new() };
@@ -122,14 +154,20 @@ fn rename_key(state: &mut State, key: KeyEvent) -> Vec<Effect> {
 }
 
 fn choose(state: &mut State) -> Vec<Effect> {
-    let chosen = state.list.as_ref().and_then(List::current).map(|item| (item.what, item.is_current));
-    let Some((what, is_current)) = chosen else { return Vec::new() };
+    let Some(item) = state.list.as_ref().and_then(List::current).cloned() else { return Vec::new() };
     state.list = None;
-    match what {
-        _ if is_current => Vec::new(),
+    match item.what {
+        What::Theme => choose_theme(state, item.text),
+        _ if item.is_current => Vec::new(),
         What::Kept(stored) => history::load(state, Some(stored)),
         What::Branch(leaf) => turns::switch(state, leaf),
     }
+}
+
+pub fn choose_theme(state: &mut State, name: String) -> Vec<Effect> {
+    notify(state, Tone::Faint, format!("Theme {}", one_line(&name)), 4);
+    state.theme.clone_from(&name);
+    vec![Effect::Theme(name)]
 }
 
 pub fn move_by(state: &mut State, rows: isize) {

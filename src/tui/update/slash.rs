@@ -26,6 +26,8 @@ pub fn run(state: &mut State, command: Slash) -> Vec<Effect> {
         Slash::Resume(stored) => return history::resume(state, stored),
         Slash::Rename(title) => return history::rename(state, &title),
         Slash::Copy(what) => return copy::copy(state, what),
+        Slash::Theme(None) => list::open_themes(state),
+        Slash::Theme(Some(name)) => return list::choose_theme(state, name),
         Slash::Export(format, file) => return copy::export_to(state, format, &file),
         Slash::Image(paths) if paths.is_empty() => return picker::open(state),
         Slash::Image(paths) => return attach::typed(state, Kind::Still, &paths),

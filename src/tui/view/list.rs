@@ -30,6 +30,7 @@ fn draw_frame(frame: &mut Frame, list: &List, theme: Theme, area: Rect) {
     let title = match list.kind {
         Kind::History => " Conversations ",
         Kind::Branches => " Branches of this conversation ",
+        Kind::Themes => " Themes ",
     };
     let hints: &[&str] = match (list.kind, &list.renaming) {
         (_, Some(_)) => &[" Enter renames · Esc leaves it ", " Enter · Esc ", ""],
@@ -39,6 +40,7 @@ fn draw_frame(frame: &mut Frame, list: &List, theme: Theme, area: Rect) {
             " Esc closes ",
             "",
         ],
+        (Kind::Themes, None) => &[" Enter keeps it · Esc goes back ", ""],
         (Kind::Branches, None) => &[" Enter goes there · Esc closes ", " Esc closes ", ""],
     };
     let hint = hints.iter().find(|hint| display_width(hint) <= room).copied().unwrap_or_default();
@@ -64,7 +66,7 @@ fn draw_input(frame: &mut Frame, list: &List, theme: Theme, area: Rect) {
     let caret = area.x + (display_width(label) + display_width(&shown)) as u16;
     let hint = match list.kind {
         Kind::History => "type words to search in everything that was said",
-        Kind::Branches => "type to search here",
+        Kind::Branches | Kind::Themes => "type to search here",
     };
     let text = match typed.is_empty() && list.renaming.is_none() {
         true => (Tone::Faint, shorten(hint, room)),

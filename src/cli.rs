@@ -40,6 +40,9 @@ pub struct Cli {
     pub screen: ScreenArgs,
     #[command(flatten)]
     pub history: HistoryArgs,
+    /// A file of settings that comes before your own (`loquat config path`)
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -54,6 +57,9 @@ pub enum CliCommand {
     /// Look at kept conversations.
     #[command(subcommand)]
     History(HistoryCommand),
+    /// Settings that hold for every run.
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Look at colour themes.
     #[command(subcommand)]
     Theme(ThemeCommand),
@@ -215,6 +221,18 @@ pub enum Switch {
     Off,
 }
 
+impl FromStr for Switch {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "on" => Ok(Self::On),
+            "off" => Ok(Self::Off),
+            _ => Err("expected on or off".into()),
+        }
+    }
+}
+
 /// What a chat looks like.
 #[derive(Debug, Default, Args)]
 pub struct ScreenArgs {
@@ -305,6 +323,33 @@ pub struct InspectArgs {
     /// Print one JSON object, with all tensors
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// What is set, by files and environment variables.
+    Show {
+        /// All settings, each with where its value is from
+        #[arg(long)]
+        origin: bool,
+    },
+    /// Where your file is.
+    Path,
+    /// Open your file in $VISUAL or $EDITOR; a new one has every setting with its comment.
+    Edit,
+    /// The value of one setting.
+    Get { name: String },
+    /// Change one setting in your file, or in that of --config; comments stay.
+    Set {
+        name: String,
+        #[arg(allow_negative_numbers = true)]
+        value: String,
+    },
+    /// Look for mistakes.
+    Check {
+        /// This file in place of all that hold here
+        file: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Subcommand)]

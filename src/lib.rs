@@ -23,6 +23,7 @@
 //! | `tui` | the terminal interface: `update(state, msg) -> effects`, a pure `view`, one loop | `session`, `msg`, `chat` |
 //! | `batch` | `loquat batch` and `loquat run` | `session`, `msg`, `chat`, `settings` |
 //! | `models`, `bench`, `dev` | looking at models; measuring a machine; conformance commands for developers | `engine` |
+//! | `config` | files of settings: which there are, what they set, `loquat config` | `cli`, and what it names |
 //! | `themes` | `loquat theme`: checking colour themes | `tui` |
 //! | `history` | `loquat history`: looking at kept conversations | `store`, `msg`, `chat` |
 //! | `session` | conversations, the queue, the bridge from async to the engine thread | `engine`, `store`, `msg`, `chat` |
@@ -64,5 +65,6 @@ pub mod themes;
 pub mod tui;
 
 pub mod cli;
+pub mod config;
 pub mod dev;
 pub mod settings;

@@ -9,9 +9,9 @@ use color_eyre::eyre::WrapErr;
 
 use loquat::batch::{self, Outcome, run, tell};
 use loquat::cli::{
-    BatchArgs, BenchArgs, Cli, CliCommand, DevCommand, HistoryCommand, InspectArgs, ModelsCommand, RunArgs,
-    ScreenArgs,
+    BatchArgs, BenchArgs, Cli, CliCommand, DevCommand, InspectArgs, ModelsCommand, RunArgs, ScreenArgs,
 };
+use loquat::config::{self, Config};
 use loquat::engine::generate::EngineError;
 use loquat::engine::prompt::child;
 use loquat::msg::StoredId;
@@ -50,6 +50,17 @@ fn quiet_vulkan() {}
 
 fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
     let interactive = io::stdin().is_terminal() && io::stdout().is_terminal();
+    if let Some(CliCommand::Config(command)) = &cli.command {
+        return Ok(said(config::commands::run(command, cli.config.as_deref())));
+    }
+    let mut cli = cli;
+    let folder = std::env::current_dir().unwrap_or_default();
+    let filled =
+        Config::load(cli.config.as_deref(), &folder).and_then(|config| config::fill(&mut cli, &config));
+    if let Err(error) = filled {
+        tell(&error.to_string());
+        return Ok(Outcome::Usage.exit_code());
+    }
     let mut model = cli.model;
     if let Some(CliCommand::Models(ModelsCommand::Inspect(InspectArgs { named: Some(named), .. }))) =
         &cli.command
@@ -71,7 +82,13 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
         }
         Some(CliCommand::Bench(args)) => Ok(run_bench(&settings, &args).exit_code()),
         Some(CliCommand::Models(command)) => Ok(run_models(&settings, &command).exit_code()),
-        Some(CliCommand::History(command)) => Ok(run_history(&command).exit_code()),
+        Some(CliCommand::History(command)) => {
+            let folder = settings::history_folder();
+            let run = |folder: PathBuf| history::run(&folder, &command).map_err(|error| error.to_string());
+            Ok(said(folder.and_then(run)))
+        }
+        // Done above, because it mends files that nothing else can read.
+        Some(CliCommand::Config(_)) => Ok(Outcome::Done.exit_code()),
         Some(CliCommand::Theme(command)) => match themes::run(&command) {
             Ok(is_good) => Ok(if is_good { Outcome::Done } else { Outcome::SomeFailed }.exit_code()),
             Err(why) => {
@@ -159,16 +176,16 @@ fn can_resume(history: Option<&Path>, resumed: &Resumed) -> Result<(), String> {
     history::check(folder, resumed.id).map_err(|error| error.to_string())
 }
 
-fn run_history(command: &HistoryCommand) -> Outcome {
-    let result = settings::history_folder()
-        .and_then(|folder| history::run(&folder, command).map_err(|error| error.to_string()));
-    match result {
+/// The exit code of a command that does what it is asked or says why not.
+fn said(result: Result<(), String>) -> u8 {
+    let outcome = match result {
         Ok(()) => Outcome::Done,
         Err(why) => {
             tell(&why);
             Outcome::Usage
         }
-    }
+    };
+    outcome.exit_code()
 }
 
 /// The flag comes before the environment variable.

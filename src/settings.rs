@@ -59,8 +59,8 @@ impl Settings {
     /// # Errors
     /// `Environment` and `Sampling` for values out of range.
     pub fn new(model: ModelArgs, turn: TurnArgs, history: &HistoryArgs) -> Result<Self, SettingsError> {
-        let keeps_chats: Option<OnOff> = match history.no_history {
-            true => Some(OnOff(false)),
+        let keeps_chats: Option<Switch> = match history.no_history {
+            true => Some(Switch::Off),
             false => from_environment("LOQUAT_HISTORY")?,
         };
         let context: Option<u32> = match model.context {
@@ -109,22 +109,8 @@ impl Settings {
             },
             system: turn.system.filter(|system| !system.trim().is_empty()),
             detail: turn.detail.unwrap_or_default(),
-            keeps_chats: keeps_chats.is_none_or(|keeps| keeps.0),
+            keeps_chats: keeps_chats != Some(Switch::Off),
         })
-    }
-}
-
-struct OnOff(bool);
-
-impl FromStr for OnOff {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "on" => Ok(Self(true)),
-            "off" => Ok(Self(false)),
-            _ => Err("expected on or off".into()),
-        }
     }
 }
 

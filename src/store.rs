@@ -76,6 +76,8 @@ impl Store {
         db.pragma_update(None, "journal_mode", "wal").map_err(failed)?;
         // With a log, a program that is killed loses nothing that was written; only a power cut may.
         db.pragma_update(None, "synchronous", "normal").map_err(failed)?;
+        // Moving the log into the database waits for the disk, on a busy one for seconds: not while an answer grows.
+        db.pragma_update(None, "wal_autocheckpoint", 0).map_err(failed)?;
         db.pragma_update(None, "foreign_keys", true).map_err(failed)?;
         migrate(&mut db, &path)?;
         Ok(Self { db, folder: folder.to_owned() })

@@ -52,6 +52,7 @@ use state::State;
 use terminal::Screen;
 use theme::{Colours, Depth, Theme};
 
+pub use commands::nearest;
 pub use pictures::graphics::Images;
 pub use state::TuiSettings;
 

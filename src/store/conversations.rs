@@ -118,7 +118,16 @@ impl Store {
             .prepare_cached("UPDATE messages SET text = ?2, thinking = ?3, answered = ?4 WHERE id = ?1")
             .and_then(|mut update| update.execute((row, text, thinking, json(answered))))
             .map_err(|error| self.failed(error))?;
+        if answered.ending.is_some() {
+            self.tidy_log()?;
+        }
         Ok(())
+    }
+
+    /// Moves the log into the database, as far as nobody reads it.
+    fn tidy_log(&self) -> Result<(), StoreError> {
+        let moved = self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        moved.map_err(|error| self.failed(error))
     }
 
     /// # Errors

@@ -334,20 +334,36 @@ mod tests {
     fn nothing_about_pictures_is_asked_where_none_are_drawn() {
         let plain = Environment::default();
         for wanted in [Images::Only(Protocol::Off), Images::Only(Protocol::Blocks)] {
-            assert_eq!(question(wanted, plain), "\x1b[?u\x1b[c");
+            assert_eq!(question(wanted, plain), "\x1b]11;?\x1b\\\x1b[?u\x1b[c");
         }
         let tmux = Environment { in_tmux: true, ..plain };
         let console = Environment { is_console: true, ..plain };
-        assert_eq!(question(Images::Auto, tmux), "\x1b[?u\x1b[c");
+        assert_eq!(question(Images::Auto, tmux), "\x1b]11;?\x1b\\\x1b[?u\x1b[c");
         assert_eq!(question(Images::Auto, console), "\x1b[?u\x1b[c");
         assert!(question(Images::Auto, plain).contains("\x1b_G"));
+    }
+
+    #[test]
+    fn the_background_is_light_or_dark() {
+        let background = |answer: &str| read(answer).0.is_light;
+        assert_eq!(background("\x1b]11;rgb:fafa/f0f0/e0e0\x1b\\\x1b[?62c"), Some(true));
+        assert_eq!(background("\x1b]11;rgb:16/19/1d\x07\x1b[?62c"), Some(false));
+        for odd in [
+            "\x1b]11;rgb:zz/19/1d\x07",
+            "\x1b]11;rgb:1/2\x07",
+            "\x1b]11;#fff\x07",
+            "\x1b]10;rgb:ff/ff/ff\x07",
+            "",
+        ] {
+            assert_eq!(background(&format!("{odd}\x1b[?62c")), None, "{odd:?}");
+        }
     }
 
     #[test]
     fn what_is_typed_between_the_answers_is_kept() {
         let (answer, typed, ended) = read("he\x1b[6;20;10tl\x1b[200~a\rb\x1b[201~\x1b[?1ulö\r\x1b[?62;4;22c");
         assert_eq!((typed.as_str(), ended), ("hela\rblö\r", true));
-        assert_eq!(answer, Answer { kitty: false, sixel: true, cell: Some((10, 20)), keyboard: true });
+        assert_eq!(answer, Answer { sixel: true, cell: Some((10, 20)), keyboard: true, ..Answer::default() });
     }
 
     proptest! {

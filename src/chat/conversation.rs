@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Message, Role};
+use super::{Message, Part, Role};
 
 /// A message's place in its conversation's tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -203,14 +203,25 @@ pub fn says_nothing(message: &Message) -> bool {
 /// What a conversation is called until a person names it: the beginning of its first message.
 pub fn title_of(message: &Message) -> String {
     const CHARS: usize = 80;
-    let text = message.plain_text();
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let line = words.join(" ");
-    let mut title: String = line.chars().take(CHARS).collect();
-    if title.len() < line.len() {
-        title.push('…');
+    let texts = message.parts.iter().filter_map(|part| match part {
+        Part::Text(text) => Some(text.as_str()),
+        Part::Image(_) | Part::Clip(_) => None,
+    });
+    // A message may be megabytes long; its first words are enough.
+    let mut line = String::new();
+    for word in texts.flat_map(str::split_whitespace) {
+        let space = if line.is_empty() { "" } else { " " };
+        line.push_str(space);
+        line.extend(word.chars().take(CHARS + 1));
+        if line.chars().nth(CHARS).is_some() {
+            break;
+        }
     }
-    if title.is_empty() { "(no text)".to_owned() } else { title }
+    match line.char_indices().nth(CHARS) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None if line.is_empty() => "(no text)".to_owned(),
+        None => line,
+    }
 }
 
 #[cfg(test)]

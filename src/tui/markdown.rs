@@ -1,7 +1,7 @@
 //! Markdown as models write it, to rows of the screen.
 //!
 //! A text is a sequence of blocks (paragraphs, lists, tables, …), each rendered from its own lines alone. All but
-//! the last one can't change any more when text is appended, so a streaming answer renders only its tail again; the
+//! the last can't change any more when text is appended, so a streaming answer renders only its tail again; the
 //! result is the same however the text was cut. Knows nothing of colours and the state.
 
 pub mod highlight;
@@ -47,8 +47,14 @@ pub fn render(
     let mut last = settled;
     let mut n_code = settled.n_code;
     let tail = text.get(settled.bytes..).unwrap_or_default();
-    for block in blocks(tail) {
-        last = Settled { bytes: settled.bytes + block.start, n_rows: rows.len() - rows_before, n_code };
+    let blocks = blocks(tail);
+    // As long as its first line isn't complete, a block may turn out to belong to the one before.
+    let is_certain = blocks.last().is_some_and(|block| tail[block.clone()].contains('\n'));
+    let n_certain = blocks.len().saturating_sub(if is_certain { 1 } else { 2 });
+    for (idx, block) in blocks.into_iter().enumerate() {
+        if idx == n_certain {
+            last = Settled { bytes: settled.bytes + block.start, n_rows: rows.len() - rows_before, n_code };
+        }
         let mut made = render::block(&tail[block], width, code_before + n_code, highlights);
         // What renders to nothing, such as a comment, takes no empty row either.
         if !made.rows.is_empty() {

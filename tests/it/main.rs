@@ -1,5 +1,7 @@
 #[cfg(unix)]
 mod cli;
+#[cfg(unix)]
+mod config;
 mod demo;
 #[cfg(unix)]
 mod history;

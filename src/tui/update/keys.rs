@@ -179,8 +179,11 @@ fn take_draft(state: &mut State, typed: &str, text: String) -> Draft {
 }
 
 fn interrupt(state: &mut State) -> Vec<Effect> {
-    if state.picker.take().is_some() || state.list.take().is_some() {
+    if state.picker.take().is_some() {
         return Vec::new();
+    }
+    if state.list.is_some() {
+        return list::close(state);
     }
     if state.quit_armed_until.is_some() {
         return quit(state);

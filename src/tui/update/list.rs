@@ -83,6 +83,13 @@ pub fn key(state: &mut State, key: KeyEvent) -> Vec<Effect> {
     effects
 }
 
+/// Closes it, whatever it is for.
+pub fn close(state: &mut State) -> Vec<Effect> {
+    let was_tried_out = tried_out(state).is_some();
+    state.list = None;
+    if was_tried_out { vec![Effect::Theme(state.theme.clone())] } else { Vec::new() }
+}
+
 fn tried_out(state: &State) -> Option<String> {
     let list = state.list.as_ref().filter(|list| list.kind == Kind::Themes)?;
     Some(list.current().map_or_else(|| state.theme.clone(), |item| item.text.clone()))
@@ -165,7 +172,8 @@ fn choose(state: &mut State) -> Vec<Effect> {
 }
 
 pub fn choose_theme(state: &mut State, name: String) -> Vec<Effect> {
-    notify(state, Tone::Faint, format!("Theme {}", one_line(&name)), 4);
+    let shown = one_line(&name);
+    notify(state, Tone::Faint, format!("Theme {shown} · in a shell: loquat config set ui.theme {shown}"), 6);
     state.theme.clone_from(&name);
     vec![Effect::Theme(name)]
 }

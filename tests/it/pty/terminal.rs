@@ -91,6 +91,9 @@ impl Terminal {
         for name in ["TMUX", "TERM_PROGRAM", "LC_TERMINAL", "SSH_CONNECTION", "SSH_TTY", "LOQUAT_IMAGES"] {
             command.env_remove(name);
         }
+        for name in ["COLORTERM", "COLORFGBG", "NO_COLOR", "WT_SESSION", "LOQUAT_THEME", "LOQUAT_MODEL"] {
+            command.env_remove(name);
+        }
         command.cwd(env!("CARGO_MANIFEST_DIR"));
         let writer = Arc::new(Mutex::new(pair.master.take_writer().unwrap()));
         let reader = pair.master.try_clone_reader().unwrap();

@@ -30,6 +30,8 @@ pub struct Key {
     pub variable: Option<&'static str>,
     /// A stranger's folder may set it: it opens no file, keeps nothing, and says nothing to the model.
     pub is_harmless: bool,
+    /// `true` and `false` in files; on and off elsewhere.
+    pub is_switch: bool,
     check: fn(&str) -> Result<(), String>,
 }
 
@@ -39,7 +41,11 @@ const fn key(
     is_harmless: bool,
     check: fn(&str) -> Result<(), String>,
 ) -> Key {
-    Key { name, variable, is_harmless, check }
+    Key { name, variable, is_harmless, is_switch: false, check }
+}
+
+const fn switch(name: &'static str, variable: Option<&'static str>, is_harmless: bool) -> Key {
+    Key { name, variable, is_harmless, is_switch: true, check: parses::<Switch> }
 }
 
 #[rustfmt::skip] // One line a setting: it is read as a table.
@@ -49,7 +55,7 @@ pub const KEYS: [Key; 20] = [
     key("context", Some("LOQUAT_CONTEXT"), false, context),
     key("saved_states", Some("LOQUAT_SAVED_STATES"), false, parses::<SavedStates>),
     key("system", None, false, text),
-    key("think", None, true, parses::<Switch>),
+    switch("think", None, true),
     key("max_tokens", None, true, parses::<std::num::NonZeroU32>),
     key("mtp", None, true, parses::<Mtp>),
     key("detail", None, true, parses::<Detail>),
@@ -61,7 +67,7 @@ pub const KEYS: [Key; 20] = [
     key("sampling.frequency_penalty", None, true, number),
     key("sampling.repetition_penalty", None, true, number),
     key("sampling.seed", None, true, parses::<u64>),
-    key("history.save", Some("LOQUAT_HISTORY"), false, parses::<Switch>),
+    switch("history.save", Some("LOQUAT_HISTORY"), false),
     key("ui.theme", Some("LOQUAT_THEME"), true, text),
     key("ui.images", Some("LOQUAT_IMAGES"), true, parses::<Images>),
 ];

@@ -10,7 +10,7 @@ use crate::sanitize::one_line;
 
 use super::edit::{TEMPLATE, set, user_file, write};
 use super::files::{Config, ConfigError, Origin, check_text, read};
-use super::{KEYS, known, variable};
+use super::{KEYS, Key, known, variable};
 
 /// # Errors
 /// A sentence.
@@ -23,7 +23,7 @@ pub fn run(command: &ConfigCommand, explicit: Option<&Path>) -> Result<(), Strin
             for key in &KEYS {
                 let (value, from) = holds(&config, key.name);
                 let line = match value {
-                    Some(value) => format!("{} = {}", key.name, shown(&value)),
+                    Some(value) => format!("{} = {}", key.name, shown(key, &value)),
                     None => format!("{} is not set", key.name),
                 };
                 match origin {
@@ -75,12 +75,11 @@ fn holds(config: &Config, name: &str) -> (Option<String>, Origin) {
 }
 
 /// As it stands in a file.
-fn shown(value: &str) -> String {
+fn shown(key: &Key, value: &str) -> String {
     let is_bare = value.parse::<f64>().is_ok_and(f64::is_finite);
-    let value = one_line(value);
-    match value.as_str() {
-        "on" => "true".into(),
-        "off" => "false".into(),
+    match one_line(value).as_str() {
+        "on" if key.is_switch => "true".into(),
+        "off" if key.is_switch => "false".into(),
         text if is_bare => text.into(),
         text => toml::Value::from(text).to_string(),
     }

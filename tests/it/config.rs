@@ -39,6 +39,8 @@ fn a_setting_is_changed_shown_and_holds() {
     text(&run(&["config", "set", "ui.theme", "paper"]));
     assert_eq!(text(&run(&["config", "get", "max_tokens"])), "3\n");
     let shown = text(&run(&["config", "show", "--origin"]));
+    text(&run(&["config", "set", "think", "false"]));
+    assert!(text(&run(&["config", "show"])).contains("think = false\n"));
     assert!(shown.contains("max_tokens = 3") && shown.contains("config.toml"), "{shown}");
     assert!(shown.contains("saved_states = \"off\"") && shown.contains("# LOQUAT_SAVED_STATES"), "{shown}");
     assert!(shown.contains("sampling.seed is not set") && shown.contains("# default"), "{shown}");
@@ -111,7 +113,7 @@ const SILENT: Answers = &[("\x1b[c", "\x1b[?62;22c")];
 #[test]
 fn colours_fit_the_background_that_the_terminal_says_it_has() {
     // The brand's colour: of night, of paper, and the terminal's own yellow.
-    for (answers, colour) in [(DARK, "\x1b[38;5;215m"), (LIGHT, "\x1b[38;5;94m"), (SILENT, "\x1b[38;5;3m")] {
+    for (answers, colour) in [(DARK, "38;5;215;"), (LIGHT, "38;5;94;"), (SILENT, "38;5;3;")] {
         let program = Path::new(env!("CARGO_BIN_EXE_loquat"));
         let terminal = Terminal::start_answering(answers, program, &["--images", "off"], 80, 24);
         terminal.wait_for_text("loquat");
@@ -124,11 +126,11 @@ fn a_theme_is_tried_out_and_left_again() {
     let program = Path::new(env!("CARGO_BIN_EXE_loquat"));
     let terminal = Terminal::start(program, &["--images", "off", "--theme", "night"], 80, 24);
     terminal.wait_for_text("ready");
-    terminal.wait_for_bytes("\x1b[38;5;215m");
+    terminal.wait_for_bytes("38;5;215;");
     terminal.send("/theme\r");
     terminal.wait_for_text("Enter keeps it");
     terminal.send("paper");
-    terminal.wait_for_bytes("\x1b[38;5;94m");
+    terminal.wait_for_bytes("38;5;94;");
     terminal.send("\r");
     terminal.wait_for_text("Theme paper");
 }

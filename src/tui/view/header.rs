@@ -24,7 +24,7 @@ pub fn draw(frame: &mut Frame, state: &State, theme: Theme, area: Rect) {
     let mut row: Row = vec![(Tone::Text, " ".to_owned())];
     row.extend(name(state, wide, room));
     let gap = width.saturating_sub(row_width(&row) + meter_width + 1);
-    let title = title(state, gap);
+    let title = if wide { title(state, gap) } else { String::new() };
     let gap = gap.saturating_sub(display_width(&title));
     row.push((Tone::Text, " ".repeat(gap)));
     row.push((Tone::Faint, title));

@@ -14,7 +14,7 @@ use crate::store::{Job, Writer};
 use super::Running;
 
 /// From text that isn't kept yet until it is. A program that is killed may lose as much, and what it takes to write.
-const EVERY: Duration = Duration::from_millis(500);
+const EVERY: Duration = Duration::from_millis(300);
 
 pub struct Keeper {
     writer: Writer,

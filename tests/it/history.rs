@@ -24,7 +24,8 @@ fn chat(data: &Path, arguments: &[&str]) -> Terminal {
 
 fn loquat(data: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(program());
-    command.args(arguments).env("LOQUAT_DATA_DIR", data).env_remove("LOQUAT_HISTORY");
+    command.args(arguments).env("LOQUAT_DATA_DIR", data).env("LOQUAT_CONFIG_DIR", data);
+    command.env_remove("LOQUAT_HISTORY");
     command.output().unwrap()
 }
 

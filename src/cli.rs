@@ -6,6 +6,7 @@ use std::str::FromStr;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::chat::Detail;
+use crate::chat::export::Format;
 use crate::engine::device::DeviceChoice;
 use crate::engine::weights::quantised::Quant;
 use crate::msg::Mtp;
@@ -24,6 +25,8 @@ use crate::tui::Images;
   loquat run --model DIR -i chart.png 'The data as CSV'
   loquat models fit                        which models would fit into the memory of this machine
   loquat models pull Qwen/Qwen3.5-0.8B     download one; loquat --model Qwen/Qwen3.5-0.8B then chats with it
+  loquat resume                            go on with the last conversation
+  loquat history search fruit              conversations in which a word occurs
   loquat models inspect DIR                what the model in DIR is, and whether it fits into memory
   printf 'Capital of France?\\nCapital of Peru?\\n' | loquat batch --model DIR
 
@@ -38,12 +41,31 @@ pub struct Cli {
     pub turn: TurnArgs,
     #[command(flatten)]
     pub screen: ScreenArgs,
+    #[command(flatten)]
+    pub history: HistoryArgs,
+    /// A file of settings that comes before your own (`loquat config path`)
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum CliCommand {
     /// Chat in the terminal (what `loquat` alone does).
     Chat,
+    /// Go on with a kept conversation, the last one if none is named.
+    Resume {
+        /// Its number in `loquat history list`
+        id: Option<i64>,
+    },
+    /// Look at kept conversations.
+    #[command(subcommand)]
+    History(HistoryCommand),
+    /// Settings that hold for every run.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Look at colour themes.
+    #[command(subcommand)]
+    Theme(ThemeCommand),
     /// Answer one prompt and exit; only the answer goes to standard output.
     Run(RunArgs),
     /// Answer many prompts: one per line or JSONL in, text or JSONL out.
@@ -212,12 +234,28 @@ pub enum Switch {
     Off,
 }
 
+impl FromStr for Switch {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "on" => Ok(Self::On),
+            "off" => Ok(Self::Off),
+            _ => Err("expected on or off".into()),
+        }
+    }
+}
+
 /// What a chat looks like.
 #[derive(Debug, Default, Args)]
 pub struct ScreenArgs {
     /// How a chat shows pictures: auto, kitty, sixel, iterm2, blocks or off [default: auto] [env: LOQUAT_IMAGES]
     #[arg(long, global = true, value_name = "HOW")]
     pub images: Option<Images>,
+    /// Colours of a chat: the name of a theme or its file, or auto for one that fits the terminal [default: auto]
+    /// [env: LOQUAT_THEME]
+    #[arg(long, global = true, value_name = "THEME")]
+    pub theme: Option<String>,
 }
 
 #[derive(Debug, Default, Args)]
@@ -349,6 +387,95 @@ pub struct InspectArgs {
     /// Print one JSON object, with all tensors
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// What is set, by files and environment variables.
+    Show {
+        /// All settings, each with where its value is from
+        #[arg(long)]
+        origin: bool,
+    },
+    /// Where your file is.
+    Path,
+    /// Open your file in $VISUAL or $EDITOR; a new one has every setting with its comment.
+    Edit,
+    /// The value of one setting.
+    Get { name: String },
+    /// Change one setting in your file, or in that of --config; comments stay.
+    Set {
+        name: String,
+        #[arg(allow_negative_numbers = true)]
+        value: String,
+    },
+    /// Look for mistakes.
+    Check {
+        /// This file in place of all that hold here
+        file: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ThemeCommand {
+    /// The names of all themes.
+    List,
+    /// Whether themes can be read: the contrast of each of their colours with the background they are made for.
+    Check {
+        /// Names or files; all themes if none is given
+        names: Vec<String>,
+    },
+}
+
+/// Whether conversations are kept, and which one goes on.
+#[derive(Debug, Args)]
+pub struct HistoryArgs {
+    /// Go on with the last conversation, as `loquat resume` does
+    #[arg(long = "continue", short = 'c')]
+    pub continues: bool,
+    /// Keep nothing of this chat [env: LOQUAT_HISTORY=off]
+    #[arg(long, global = true)]
+    pub no_history: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum HistoryCommand {
+    /// All conversations, the newest first.
+    List {
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Conversations in which all of these words occur.
+    Search {
+        #[arg(required = true)]
+        words: Vec<String>,
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// A conversation as Markdown.
+    Show { id: i64 },
+    /// Give a conversation another title.
+    Rename {
+        id: i64,
+        #[arg(required = true)]
+        title: Vec<String>,
+    },
+    /// Delete a conversation; it can be taken back for 30 days.
+    Delete { id: i64 },
+    /// Take a deletion back.
+    Undelete { id: i64 },
+    /// A conversation as a file; JSON has all its branches.
+    Export {
+        id: i64,
+        /// md, json or html
+        #[arg(long, default_value = "md", value_name = "FORMAT")]
+        format: Format,
+        /// Write to this new file in place of standard output
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

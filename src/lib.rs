@@ -25,8 +25,12 @@
 //! | `models` | `loquat models`: finding, fetching and judging models | `catalog`, `engine`, `hub` |
 //! | `catalog` | which models there are and whether they would fit; what `--model` names | `engine`, `hub` |
 //! | `bench`, `dev` | measuring a machine; conformance commands for developers | `engine` |
+//! | `config` | files of settings: which there are, what they set, `loquat config` | `cli`, and what it names |
+//! | `themes` | `loquat theme`: checking colour themes | `tui` |
+//! | `history` | `loquat history`: looking at kept conversations | `store`, `msg`, `chat` |
+//! | `session` | conversations, the queue, the bridge from async to the engine thread; downloads | `engine`, `catalog`, `hub`, `store`, `msg`, `chat` |
 //! | `hub` | models from the Hugging Face Hub: listings, downloads, the cache that all tools share | plain data |
-//! | `session` | conversations, the queue, the bridge from async to the engine thread; downloads | `engine`, `catalog`, `hub`, `msg`, `chat` |
+//! | `store` | kept conversations: SQLite, full-text search, pictures | `msg`, `chat` |
 //! | `engine` | model folder in, token stream out; synchronous | `msg`, `chat` |
 //! | `engine/weights`, `engine/gguf` | a model's files, whatever their format, as a folder in Hub layout | each other |
 //! | `engine/model` | the mathematics, once for all devices, in Burn | `engine/kernels` |
@@ -60,12 +64,16 @@ pub mod hub;
 
 pub mod catalog;
 pub mod session;
+pub mod store;
 
 pub mod batch;
 pub mod bench;
+pub mod history;
 pub mod models;
+pub mod themes;
 pub mod tui;
 
 pub mod cli;
+pub mod config;
 pub mod dev;
 pub mod settings;

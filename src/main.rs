@@ -1,6 +1,7 @@
 //! The program: parse, dispatch, exit code.
 
 use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -8,13 +9,17 @@ use color_eyre::eyre::WrapErr;
 
 use loquat::batch::{self, Outcome, run, tell};
 use loquat::catalog::resolve::{self, ResolveError};
-use loquat::cli::{BatchArgs, BenchArgs, Cli, CliCommand, DevCommand, InspectArgs, ModelsCommand, RunArgs};
+use loquat::cli::{
+    BatchArgs, BenchArgs, Cli, CliCommand, DevCommand, InspectArgs, ModelsCommand, RunArgs, ScreenArgs,
+};
+use loquat::config::{self, Config};
 use loquat::engine::generate::EngineError;
 use loquat::engine::prompt::child;
 use loquat::hub::Hub;
+use loquat::msg::StoredId;
 use loquat::session::{self, Session};
-use loquat::settings::Settings;
-use loquat::{bench, dev, models, tui};
+use loquat::settings::{self, Settings};
+use loquat::{bench, dev, history, models, themes, tui};
 
 fn main() -> ExitCode {
     // First of all, before anything is set up: a child that renders a template needs nothing else.
@@ -58,13 +63,24 @@ fn set_hub_variables(offline: bool) {
 
 fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
     let interactive = io::stdin().is_terminal() && io::stdout().is_terminal();
+    if let Some(CliCommand::Config(command)) = &cli.command {
+        return Ok(said(config::commands::run(command, cli.config.as_deref())));
+    }
+    let mut cli = cli;
+    let folder = std::env::current_dir().unwrap_or_default();
+    let filled =
+        Config::load(cli.config.as_deref(), &folder).and_then(|config| config::fill(&mut cli, &config));
+    if let Err(error) = filled {
+        tell(&error.to_string());
+        return Ok(Outcome::Usage.exit_code());
+    }
     let mut model = cli.model;
     if let Some(CliCommand::Models(ModelsCommand::Inspect(InspectArgs { named: Some(named), .. }))) =
         &cli.command
     {
         model.model = Some(named.clone());
     }
-    let mut settings = match Settings::new(model, cli.turn) {
+    let mut settings = match Settings::new(model, cli.turn, &cli.history) {
         Ok(settings) => settings,
         Err(error) => {
             tell(&error.to_string());
@@ -87,23 +103,65 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
         }
         Some(CliCommand::Bench(args)) => Ok(run_bench(&settings, &args).exit_code()),
         Some(CliCommand::Models(command)) => run_models(&settings, &command),
+        Some(CliCommand::History(command)) => {
+            let folder = settings::history_folder();
+            let run = |folder: PathBuf| history::run(&folder, &command).map_err(|error| error.to_string());
+            Ok(said(folder.and_then(run)))
+        }
+        // Done above, because it mends files that nothing else can read.
+        Some(CliCommand::Config(_)) => Ok(Outcome::Done.exit_code()),
+        Some(CliCommand::Theme(command)) => match themes::run(&command) {
+            Ok(is_good) => Ok(if is_good { Outcome::Done } else { Outcome::SomeFailed }.exit_code()),
+            Err(why) => {
+                tell(&why);
+                Ok(Outcome::Usage.exit_code())
+            }
+        },
         Some(CliCommand::Run(args)) => one_shot(&settings, args),
         None if !interactive => one_shot(&settings, RunArgs::default()),
-        Some(CliCommand::Chat) if !interactive => {
+        Some(CliCommand::Chat | CliCommand::Resume { .. }) if !interactive => {
             tell("a chat needs a terminal; use `loquat run` or `loquat batch` in scripts");
             Ok(Outcome::Usage.exit_code())
         }
-        None | Some(CliCommand::Chat) if is_dumb_terminal() => {
+        None | Some(CliCommand::Chat | CliCommand::Resume { .. }) if is_dumb_terminal() => {
             tell("this terminal can't show a chat (TERM is dumb or empty); use `loquat run PROMPT`");
             Ok(Outcome::Usage.exit_code())
         }
-        None | Some(CliCommand::Chat) => chat(&settings, cli.screen.images),
+        Some(CliCommand::Resume { id }) => chat(&settings, cli.screen, Some(Resumed { id })),
+        None | Some(CliCommand::Chat) => {
+            let resumed = cli.history.continues.then_some(Resumed { id: None });
+            chat(&settings, cli.screen, resumed)
+        }
     }
 }
 
-fn chat(settings: &Settings, images: Option<tui::Images>) -> color_eyre::Result<u8> {
-    let images = match tui_images(images) {
-        Ok(images) => images,
+/// The kept conversation that goes on: this one, or the last.
+struct Resumed {
+    id: Option<i64>,
+}
+
+fn chat(settings: &Settings, screen: ScreenArgs, resumed: Option<Resumed>) -> color_eyre::Result<u8> {
+    let history = match settings.keeps_chats.then(settings::history_folder).transpose() {
+        Ok(history) => history,
+        // A chat without a history is better than none; resuming is impossible then.
+        Err(why) if resumed.is_none() => {
+            tell(&format!("this chat is not kept: {why}"));
+            None
+        }
+        Err(why) => {
+            tell(&why);
+            return Ok(Outcome::Usage.exit_code());
+        }
+    };
+    if let Some(resumed) = &resumed
+        && let Err(why) = can_resume(history.as_deref(), resumed)
+    {
+        tell(&why);
+        return Ok(Outcome::Usage.exit_code());
+    }
+    let looks = tui_images(screen.images).and_then(|images| Ok((images, themes::chosen(screen.theme)?)));
+    let (images, theme) = match looks {
+        Ok(looks) => looks,
         Err(why) => {
             tell(&why);
             return Ok(Outcome::Usage.exit_code());
@@ -117,8 +175,39 @@ fn chat(settings: &Settings, images: Option<tui::Images>) -> color_eyre::Result<
         folder: std::env::current_dir().unwrap_or_default(),
         home: std::env::home_dir(),
         offers_models: settings.load.is_default,
+        theme,
+        themes_folder: themes::folder(),
+        keeps_chats: history.is_some(),
+        resume: resumed.map(|resumed| resumed.id.map(StoredId)),
     };
-    with_session(settings, async |session| Ok(tui::run(session, tui_settings).await?.code()))
+    let mut farewell = None;
+    let code = keeping_session(settings, history, async |session| {
+        let ended = tui::run(session, tui_settings).await?;
+        farewell = ended.kept;
+        Ok(ended.exit.code())
+    })?;
+    // After everything is written, so that what it promises is true.
+    if let Some((stored, title)) = farewell {
+        tell(&history::farewell(stored, &title));
+    }
+    Ok(code)
+}
+
+fn can_resume(history: Option<&Path>, resumed: &Resumed) -> Result<(), String> {
+    let folder = history.ok_or("nothing can be resumed without a history (--no-history)")?;
+    history::check(folder, resumed.id).map_err(|error| error.to_string())
+}
+
+/// The exit code of a command that does what it is asked or says why not.
+fn said(result: Result<(), String>) -> u8 {
+    let outcome = match result {
+        Ok(()) => Outcome::Done,
+        Err(why) => {
+            tell(&why);
+            Outcome::Usage
+        }
+    };
+    outcome.exit_code()
 }
 
 /// The flag comes before the environment variable.
@@ -162,6 +251,15 @@ fn with_session(
     settings: &Settings,
     face: impl AsyncFnOnce(Session) -> color_eyre::Result<u8>,
 ) -> color_eyre::Result<u8> {
+    keeping_session(settings, None, face)
+}
+
+/// The same, and conversations are kept in this folder.
+fn keeping_session(
+    settings: &Settings,
+    history: Option<PathBuf>,
+    face: impl AsyncFnOnce(Session) -> color_eyre::Result<u8>,
+) -> color_eyre::Result<u8> {
     // One worker is enough: the engine has a thread of its own and its kernels have a pool.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -169,7 +267,8 @@ fn with_session(
         .build()
         .wrap_err("cannot start the runtime")?;
     let code = runtime.block_on(async {
-        let (session, ended) = session::start(settings.load.clone()).wrap_err("cannot start the engine")?;
+        let (session, ended) =
+            session::start_keeping(settings.load.clone(), history).wrap_err("cannot start the engine")?;
         let code = face(session).await;
         // It doesn't wait longer than it takes to save what the model has read.
         let _ = ended.await;

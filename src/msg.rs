@@ -1,5 +1,5 @@
 //! The protocol between a face (terminal interface, batch mode) and the session manager: plain data,
-//! the whole of it in this file and `msg/models.rs`.
+//! the whole of it in this file and, about models and kept conversations, in `msg/models.rs` and `msg/history.rs`.
 //!
 //! A face sends [`Command`]s and receives [`Event`]s. The sender chooses the ids; they must be unique
 //! within one session. Each submitted turn ends in exactly one of `TurnFinished`, `TurnCancelled`
@@ -11,8 +11,10 @@ use std::time::Duration;
 
 use crate::chat::{Channel, Message, Part, Picture};
 
+mod history;
 mod models;
 
+pub use history::{Found, HistoryCommand, HistoryEvent, StoredId};
 pub use models::{DownloadProgress, Judgement, Machine, ModelCommand, ModelEvent, ModelRow, Verdict};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,20 +31,43 @@ pub struct PictureId(pub u64);
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// Starts (or replaces) a conversation with these earlier messages.
-    Open { conversation: ConversationId, messages: Vec<Message> },
+    Open {
+        conversation: ConversationId,
+        messages: Vec<Message>,
+    },
     /// Appends `message` to the conversation and asks the model for an answer. Turns queue up in the
     /// order in which they are submitted.
-    Submit { turn: TurnId, conversation: ConversationId, message: Message, options: TurnOptions },
+    Submit {
+        turn: TurnId,
+        conversation: ConversationId,
+        message: Message,
+        options: TurnOptions,
+    },
+    /// Asks the model to go on with the conversation's last message, an answer that was cut off. The turn's text
+    /// is what comes after it.
+    Continue {
+        turn: TurnId,
+        conversation: ConversationId,
+        options: TurnOptions,
+    },
     /// Stops a turn, running or queued. What was said so far stays in the conversation.
-    Cancel { turn: TurnId },
+    Cancel {
+        turn: TurnId,
+    },
     /// Forgets a conversation.
-    Close { conversation: ConversationId },
+    Close {
+        conversation: ConversationId,
+    },
     /// Reads a picture's file and header, to show what sending it would cost. Answered by `PictureReady` or
     /// `PictureRefused`, once the model is loaded.
     /// `what` is an image or a clip.
-    Inspect { picture: PictureId, what: Part },
+    Inspect {
+        picture: PictureId,
+        what: Part,
+    },
     /// About the choice of models.
     Models(ModelCommand),
+    History(HistoryCommand),
 }
 
 /// Session to face.
@@ -104,6 +129,7 @@ pub enum Event {
     },
     /// About the choice of models.
     Models(ModelEvent),
+    History(HistoryEvent),
 }
 
 /// What a face shows about a picture before it is sent.

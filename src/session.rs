@@ -1,12 +1,15 @@
 //! The session manager: conversations, one running turn, and a queue behind it.
 //!
 //! An async task between a face and the engine thread. It owns the conversations; the face owns what is on
-//! the screen, the engine owns the model. Here `async` ends: the engine is a thread with plain channels.
+//! the screen, the engine owns the model, the history's thread what is kept. Here `async` ends: those are threads
+//! with plain channels.
 
+mod keeping;
 mod models;
 mod pictures;
 
 use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,14 +17,15 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use self::keeping::Keeper;
 use self::models::Models;
 use self::pictures::{Files, Sight};
 use crate::chat::{Channel, Message, Part, Role};
 use crate::engine::generate::LoadOptions;
 use crate::engine::worker::{self, Job};
 use crate::msg::{
-    Command, ConversationId, ErrorCode, Event, ModelEvent, PictureId, TurnError, TurnId, TurnOptions,
-    TurnStats,
+    Command, ConversationId, ErrorCode, Event, HistoryEvent, ModelEvent, PictureId, TurnError, TurnId,
+    TurnOptions, TurnStats,
 };
 
 /// Messages that wait on their way to or from a face. When it is full, the sender waits.
@@ -44,6 +48,17 @@ pub struct Session {
 /// # Errors
 /// If the engine's thread can't be started.
 pub fn start(load: LoadOptions) -> std::io::Result<(Session, JoinHandle<()>)> {
+    start_keeping(load, None)
+}
+
+/// The same, and keeps what it is told to in this folder.
+///
+/// # Errors
+/// If a thread can't be started.
+pub fn start_keeping(
+    load: LoadOptions,
+    history: Option<PathBuf>,
+) -> std::io::Result<(Session, JoinHandle<()>)> {
     let (command_sender, commands) = mpsc::channel(CHANNEL_CAPACITY);
     let (face, events) = mpsc::channel(CHANNEL_CAPACITY);
     let (engine_sender, engine_events) = mpsc::channel(CHANNEL_CAPACITY);
@@ -51,6 +66,16 @@ pub fn start(load: LoadOptions) -> std::io::Result<(Session, JoinHandle<()>)> {
     let models = Models::new(load.clone(), chores.clone());
     let engine_weak = engine_sender.downgrade();
     let worker = Worker::start(0, load, engine_sender, None)?;
+    let (keeper, history_thread) = match history {
+        Some(folder) => {
+            let told = chores.clone();
+            // Nobody listens any more when the session has ended.
+            let tell = move |event| drop(told.send(Done::History(event)));
+            let (keeper, thread) = Keeper::start(folder, tell)?;
+            (Some(keeper), Some(thread))
+        }
+        None => (None, None),
+    };
     let manager = Manager {
         worker,
         engine_sender: engine_weak,
@@ -63,9 +88,14 @@ pub fn start(load: LoadOptions) -> std::io::Result<(Session, JoinHandle<()>)> {
         eyes: None,
         to_inspect: Vec::new(),
         chores,
+        keeper,
     };
     let task = tokio::spawn(async move {
         let (patience, thread) = manager.run(commands, engine_events, done, face).await;
+        if let Some(thread) = history_thread {
+            let _ =
+                tokio::time::timeout(IDLE_PATIENCE, tokio::task::spawn_blocking(move || thread.join())).await;
+        }
         // The sender of jobs is gone, so the thread ends with its present step and saves its state.
         let _ = tokio::time::timeout(
             patience,
@@ -124,6 +154,8 @@ struct Manager {
     to_inspect: Vec<(PictureId, Part)>,
     /// Where reading that happens beside the manager reports.
     chores: mpsc::UnboundedSender<Done>,
+    /// `None` if nothing is kept.
+    keeper: Option<Keeper>,
 }
 
 /// The end of something that was read beside the manager.
@@ -132,12 +164,14 @@ enum Done {
     Read { turn: TurnId, files: Result<Files, TurnError> },
     Models(ModelEvent),
     ModelFound { name: String, path: Result<std::path::PathBuf, String> },
+    History(HistoryEvent),
 }
 
 struct Waiting {
     turn: TurnId,
     conversation: ConversationId,
-    message: Message,
+    /// `None` to go on with the last answer.
+    message: Option<Message>,
     options: TurnOptions,
     since: Instant,
     /// The pictures that it and its conversation name; `None` while they are being read.
@@ -148,8 +182,10 @@ struct Running {
     turn: TurnId,
     conversation: ConversationId,
     cancel: Arc<AtomicBool>,
+    /// What is there of the answer, with what was there before.
     thinking: String,
     answer: String,
+    continues: bool,
 }
 
 impl Manager {
@@ -174,6 +210,7 @@ impl Manager {
                     _ => break,
                 },
                 Some(done) = done.recv() => self.done(done),
+                () = keeping::sleep_until(self.keeper.as_ref().and_then(Keeper::due)) => self.keep_text(),
                 // A face that doesn't read holds up the engine, not the commands.
                 event = engine.recv(), if self.outbox.len() < CHANNEL_CAPACITY => match event {
                     Some((worker, event)) if worker == self.worker.number => self.engine_event(event),
@@ -182,6 +219,9 @@ impl Manager {
                     None => break,
                 },
             }
+        }
+        if let (Some(keeper), Some(running)) = (&mut self.keeper, &self.running) {
+            keeper.interrupted(running);
         }
         let patience = match &self.running {
             Some(running) => {
@@ -203,10 +243,10 @@ impl Manager {
                 self.conversations.remove(&conversation);
             }
             Command::Submit { turn, conversation, message, options } => {
-                let files = self.files_of(turn, conversation, &message);
-                let since = Instant::now();
-                self.queue.push_back(Waiting { turn, conversation, message, options, since, files });
-                self.start_next();
+                self.wait(turn, conversation, Some(message), options);
+            }
+            Command::Continue { turn, conversation, options } => {
+                self.wait(turn, conversation, None, options);
             }
             Command::Cancel { turn } => self.cancel(turn),
             Command::Inspect { picture, what } => {
@@ -214,12 +254,34 @@ impl Manager {
                 self.inspect();
             }
             Command::Models(command) => self.models.command(command),
+            Command::History(command) => match &mut self.keeper {
+                Some(keeper) => keeper.command(command),
+                None => self.outbox.extend(keeping::refusal(&command).map(Event::History)),
+            },
         }
     }
 
+    fn wait(
+        &mut self,
+        turn: TurnId,
+        conversation: ConversationId,
+        message: Option<Message>,
+        options: TurnOptions,
+    ) {
+        let files = self.files_of(turn, conversation, message.as_ref());
+        let since = Instant::now();
+        self.queue.push_back(Waiting { turn, conversation, message, options, since, files });
+        self.start_next();
+    }
+
     /// Has the files read that a message and its conversation name; none if they name none.
-    fn files_of(&self, turn: TurnId, conversation: ConversationId, message: &Message) -> Option<Files> {
-        let messages = self.conversations.get(&conversation).into_iter().flatten().chain([message]);
+    fn files_of(
+        &self,
+        turn: TurnId,
+        conversation: ConversationId,
+        message: Option<&Message>,
+    ) -> Option<Files> {
+        let messages = self.conversations.get(&conversation).into_iter().flatten().chain(message);
         if !pictures::names_files(messages.clone()) {
             return Some(Files::new());
         }
@@ -254,6 +316,7 @@ impl Manager {
                 }
                 Err(why) => self.post(Event::Models(ModelEvent::NotHere { name, why })),
             },
+            Done::History(event) => self.post(Event::History(event)),
             Done::Read { turn, files } => {
                 // Gone if it was cancelled meanwhile.
                 let Some(index) = self.queue.iter().position(|waiting| waiting.turn == turn) else { return };
@@ -261,6 +324,7 @@ impl Manager {
                     Ok(files) => self.queue[index].files = Some(files),
                     Err(error) => {
                         self.queue.remove(index);
+                        self.never_started(turn);
                         self.post(Event::TurnFailed { turn, error });
                     }
                 }
@@ -274,6 +338,7 @@ impl Manager {
             running.cancel.store(true, Ordering::Relaxed);
         } else if let Some(index) = self.queue.iter().position(|waiting| waiting.turn == turn) {
             let waiting = self.queue.remove(index).expect("the position was just found");
+            self.never_started(turn);
             let stats = TurnStats { queue_time: waiting.since.elapsed(), ..TurnStats::default() };
             self.outbox.push_back(Event::TurnCancelled { turn, stats });
         }
@@ -302,7 +367,8 @@ impl Manager {
         }
         let Some(waiting) = self.queue.pop_front() else { return };
         let messages = self.conversations.entry(waiting.conversation).or_default();
-        messages.push(waiting.message);
+        let continues = waiting.message.is_none();
+        messages.extend(waiting.message);
         pictures::fill(messages, &waiting.files.unwrap_or_default());
         let cancel = Arc::new(AtomicBool::new(false));
         let job = Job {
@@ -315,12 +381,15 @@ impl Manager {
         // The worker lives as long as this sender does: it never ends by itself.
         let sent = self.worker.jobs.send(job);
         debug_assert!(sent.is_ok(), "the worker waits for jobs");
+        // Back in its place, longer, when the turn has ended.
+        let begun = if continues { messages.pop_if(|message| message.role == Role::Assistant) } else { None };
         self.running = Some(Running {
             turn: waiting.turn,
             conversation: waiting.conversation,
             cancel,
-            thinking: String::new(),
-            answer: String::new(),
+            answer: begun.as_ref().map(Message::plain_text).unwrap_or_default(),
+            thinking: begun.and_then(|message| message.reasoning).unwrap_or_default(),
+            continues,
         });
     }
 
@@ -332,10 +401,20 @@ impl Manager {
                         Channel::Thinking => running.thinking.push_str(text),
                         Channel::Answer => running.answer.push_str(text),
                     }
+                    if let Some(keeper) = &mut self.keeper {
+                        keeper.grew(running.turn);
+                    }
                 }
             }
-            Event::TurnFinished { .. } | Event::TurnCancelled { .. } => self.keep_answer(),
-            Event::TurnFailed { .. } => self.drop_question(),
+            Event::TurnFinished { .. } | Event::TurnCancelled { .. } | Event::TurnFailed { .. } => {
+                if let (Some(keeper), Some(running)) = (&mut self.keeper, &self.running) {
+                    keeper.ended(running, &event);
+                }
+                match &event {
+                    Event::TurnFailed { .. } => self.drop_question(),
+                    _ => self.keep_answer(),
+                }
+            }
             Event::ModelLoaded(info) => {
                 let sight = info.pictures.zip(info.clips);
                 self.eyes = Some(sight.map(|(pictures, clips)| Sight { pictures, clips }));
@@ -350,10 +429,24 @@ impl Manager {
             | Event::PictureProgress { .. }
             | Event::PictureReady { .. }
             | Event::PictureRefused { .. }
-            | Event::Models(_) => {}
+            | Event::Models(_)
+            | Event::History(_) => {}
         }
         self.post(event);
         self.start_next();
+    }
+
+    /// Keeps what the answer has come to.
+    fn keep_text(&mut self) {
+        if let (Some(keeper), Some(running)) = (&mut self.keeper, &self.running) {
+            keeper.save(running);
+        }
+    }
+
+    fn never_started(&mut self, turn: TurnId) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.never_started(turn);
+        }
     }
 
     /// What was said stays in the conversation, also when it was cut off.
@@ -372,6 +465,10 @@ impl Manager {
 
     /// A question that can't be answered (too long, say) would fail every later turn as well.
     fn drop_question(&mut self) {
+        // What was said before it was to go on is still good.
+        if self.running.as_ref().is_some_and(|running| running.continues) {
+            return self.keep_answer();
+        }
         let Some(running) = self.running.take() else { return };
         if let Some(messages) = self.conversations.get_mut(&running.conversation) {
             messages.pop();

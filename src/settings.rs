@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::chat::Detail;
-use crate::cli::{ModelArgs, SavedStates, Switch, TurnArgs};
+use crate::cli::{HistoryArgs, ModelArgs, SavedStates, Switch, TurnArgs};
 use crate::engine::built_in;
 use crate::engine::device::DeviceChoice;
 use crate::engine::generate::LoadOptions;
@@ -28,6 +28,18 @@ pub struct Settings {
     pub detail: Detail,
     /// A model that isn't here may be downloaded.
     pub pull: bool,
+    /// Whether chats are kept.
+    pub keeps_chats: bool,
+}
+
+/// Where conversations are kept.
+///
+/// # Errors
+/// A sentence, for a user without a home.
+pub fn history_folder() -> Result<PathBuf, String> {
+    let data =
+        paths::data().ok_or("there is no home folder to keep a history in; LOQUAT_DATA_DIR names one")?;
+    Ok(data.join("history"))
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +61,11 @@ impl Settings {
     ///
     /// # Errors
     /// `Environment` and `Sampling` for values out of range.
-    pub fn new(model: ModelArgs, turn: TurnArgs) -> Result<Self, SettingsError> {
+    pub fn new(model: ModelArgs, turn: TurnArgs, history: &HistoryArgs) -> Result<Self, SettingsError> {
+        let keeps_chats: Option<Switch> = match history.no_history {
+            true => Some(Switch::Off),
+            false => from_environment("LOQUAT_HISTORY")?,
+        };
         let context: Option<u32> = match model.context {
             Some(context) => Some(context),
             None => from_environment("LOQUAT_CONTEXT")?,
@@ -103,6 +119,7 @@ impl Settings {
             system: turn.system.filter(|system| !system.trim().is_empty()),
             detail: turn.detail.unwrap_or_default(),
             pull: model.pull,
+            keeps_chats: keeps_chats != Some(Switch::Off),
         })
     }
 }

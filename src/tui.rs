@@ -15,13 +15,15 @@ mod history;
 mod input;
 mod keymap;
 mod layout;
+mod list;
+mod markdown;
 mod models;
 mod msg;
 mod picker;
 mod pictures;
 mod state;
 mod terminal;
-mod theme;
+pub mod theme;
 mod transcript;
 mod update;
 mod view;
@@ -38,18 +40,20 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use crate::msg::{Command, ModelCommand};
+use crate::msg::{Command, ModelCommand, StoredId};
 use crate::session::Session;
 
 use effect::{Effect, Work};
 use input::{Input, Inputs};
 use msg::{Done, Msg};
+use pictures::clipboard;
 use pictures::graphics::{self, Answer, Environment, Graphics};
 use pictures::preview::Preview;
 use state::State;
 use terminal::Screen;
-use theme::Theme;
+use theme::{Colours, Depth, Theme};
 
+pub use commands::nearest;
 pub use pictures::graphics::Images;
 pub use state::TuiSettings;
 
@@ -71,6 +75,14 @@ impl Exit {
     }
 }
 
+/// What is left when the interface has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    pub exit: Exit,
+    /// The conversation that was on the screen, if it is kept, and its title.
+    pub kept: Option<(StoredId, String)>,
+}
+
 /// Time between two drawings that no key asked for: 30 a second are smooth, more only cost.
 const MIN_FRAME: Duration = Duration::from_millis(33);
 
@@ -87,7 +99,7 @@ const DONE_CAPACITY: usize = 16;
 ///
 /// # Errors
 /// When the terminal can't be taken over or written.
-pub async fn run(session: Session, settings: TuiSettings) -> io::Result<Exit> {
+pub async fn run(session: Session, settings: TuiSettings) -> io::Result<Ended> {
     let screen = Screen::enter()?;
     let (images, environment) = (settings.images, Environment::read());
     let mut inputs = Inputs::start(graphics::question(images, environment))?;
@@ -95,8 +107,22 @@ pub async fn run(session: Session, settings: TuiSettings) -> io::Result<Exit> {
     // The reader asks its question now; drawing at the same time could cut the question in two.
     let first_input = tokio::time::timeout(TERMINAL_ANSWER, inputs.next()).await.ok();
     let (done_sender, done) = mpsc::channel(DONE_CAPACITY);
-    let folder = settings.folder.clone();
+    let (folder, resume) = (settings.folder.clone(), settings.resume);
+    let mut colours = Colours {
+        folder: settings.themes_folder.clone(),
+        depth: Depth::read(),
+        is_light: graphics::is_light_by_environment(),
+    };
+    if let Some(Input::Terminal(Answer { is_light: Some(is_light), .. })) = &first_input {
+        colours.is_light = Some(*is_light);
+    }
     let mut state = State::new(settings, width, height);
+    let mut themes = vec![theme::AUTO.to_owned()];
+    themes.extend(theme::file::names(colours.folder.as_deref()));
+    state.themes = themes;
+    // What was wrong with it was said before the terminal was taken over.
+    let theme =
+        colours.theme(&state.theme).or_else(|_| colours.theme(theme::AUTO)).map_err(io::Error::other)?;
     state.graphics = Graphics::unasked(images, environment);
     if state.models.open.is_some() {
         // There is room for the first command.
@@ -105,7 +131,8 @@ pub async fn run(session: Session, settings: TuiSettings) -> io::Result<Exit> {
     let mut interface = Interface {
         screen,
         session,
-        theme: Theme::new(colours_wanted()),
+        theme,
+        colours,
         state,
         images,
         environment,
@@ -117,25 +144,29 @@ pub async fn run(session: Session, settings: TuiSettings) -> io::Result<Exit> {
         outbox: VecDeque::new(),
         session_is_open: true,
     };
-    match interface.run(&mut inputs, first_input).await {
+    if let Some(stored) = resume {
+        for effect in update::history::load(&mut interface.state, stored) {
+            interface.do_effect(effect)?;
+        }
+    }
+    let exit = match interface.run(&mut inputs, first_input).await {
         // When the terminal goes away, drawing fails before the signal is here.
         Err(error) => match tokio::time::timeout(TERMINAL_ANSWER, inputs.next()).await {
             Ok(input) => interface.ending(&input).ok_or(error),
             Err(_) => Err(error),
         },
         exit => exit,
-    }
-}
-
-/// <https://no-color.org>: set and not empty.
-fn colours_wanted() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    }?;
+    let state = &interface.state;
+    let kept = state.stored.map(|stored| (stored, state.title().unwrap_or_default()));
+    Ok(Ended { exit, kept })
 }
 
 struct Interface {
     screen: Screen,
     session: Session,
     theme: Theme,
+    colours: Colours,
     state: State,
     images: Images,
     environment: Environment,
@@ -168,6 +199,10 @@ impl Interface {
                     Input::Terminal(answer) => {
                         if answer.keyboard {
                             self.screen.enhance_keyboard()?;
+                        }
+                        if answer.is_light.is_some() && answer.is_light != self.colours.is_light {
+                            self.colours.is_light = answer.is_light;
+                            self.do_effect(Effect::Theme(self.state.theme.clone()))?;
                         }
                         messages.push(Msg::Graphics(self.graphics(answer)));
                         // Only now does the reader hear of new sizes; one that came before it was lost.
@@ -268,6 +303,16 @@ impl Interface {
                 self.screen.suspend()?;
             }
             Effect::CaptureMouse(on) => self.screen.capture_mouse(on)?,
+            Effect::Theme(name) => match self.colours.theme(&name) {
+                Ok(theme) => self.theme = theme,
+                // With no room for it there is more urgent news.
+                Err(problem) => drop(self.done_sender.try_send(Done::ThemeRefused(problem))),
+            },
+            Effect::Copy(text) => {
+                self.screen.copy(&text)?;
+                // Terminals that don't know the sequence ignore it.
+                tokio::task::spawn_blocking(move || clipboard::write(text));
+            }
             Effect::Work(work) => self.start(work),
             Effect::Quit => return Ok(true),
         }

@@ -314,7 +314,8 @@ impl Engine {
         &self.template
     }
 
-    /// Answers a conversation whose last message is the question.
+    /// Answers a conversation whose last message is the question, or goes on with the answer that is its last
+    /// message.
     ///
     /// `cancel` is looked at before each forward pass. `progress` is called on this thread.
     ///
@@ -394,8 +395,16 @@ impl Engine {
         };
         let seen: Vec<Seen> = looked.iter().map(|looked| looked.seen.clone()).collect();
         let protect = |text: &str| self.tokenizer.protect(text).into_owned();
-        let mut input = prompt::chat_input(messages, options.thinking, protect);
-        let text = pictures::expand(&self.template.render(&input)?, &seen)?;
+        let (asked, begun) = prompt::split_begun(messages);
+        // A begun answer says itself whether it was thought about.
+        let thinking = begun.map_or(options.thinking, |begun| Some(begun.reasoning.is_some()));
+        let mut input = prompt::chat_input(asked, thinking, protect);
+        let mut text = pictures::expand(&self.template.render(&input)?, &seen)?;
+        let mut in_thought = prompt::starts_in_thought(&text);
+        let thinks = in_thought;
+        if let Some(begun) = begun {
+            in_thought = prompt::push_begun(&mut text, begun, protect);
+        }
         let ids = self.tokenizer.encode(&text)?;
         self.check_ids(&ids)?;
         let context = self.info.context_tokens;
@@ -408,9 +417,8 @@ impl Engine {
         let history = pictures::expand(&self.template.render(&input)?, &seen)?;
         let history = self.tokenizer.encode(&history)?;
         let is_pad = |id| self.eyes.as_ref().is_some_and(|eyes| eyes.is_pad(id));
-        let in_thought = prompt::starts_in_thought(&text);
         let mode = Mode {
-            thinking: in_thought,
+            thinking: thinks,
             thinks_by_default: self.info.thinks_by_default,
             is_small: self.model.config.moe.is_none() && self.model.config.hidden_size <= SMALL_HIDDEN_SIZE,
             has_images: !seen.is_empty(),

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::chat::{Message, Part};
+use crate::chat::{Message, Part, Role};
 use crate::engine::model_file::{self, ModelFileError};
 use crate::engine::tokenizer::TOKENIZER_CONFIG_LIMIT_BYTES;
 
@@ -258,6 +258,32 @@ pub fn thinks_by_default(template: &ChatTemplate) -> Result<bool, PromptError> {
 /// Whether the model's first token continues a thought: the prompt ends with an open `<think>`.
 pub fn starts_in_thought(prompt: &str) -> bool {
     prompt.trim_end().ends_with("<think>")
+}
+
+/// The messages to be answered, and the answer that was begun, if the last message is one.
+pub fn split_begun(messages: &[Message]) -> (&[Message], Option<&Message>) {
+    match messages.split_last() {
+        Some((last, asked)) if last.role == Role::Assistant => (asked, Some(last)),
+        _ => (messages, None),
+    }
+}
+
+/// Puts a begun answer behind a prompt that asks for one, as the model wrote it; says whether the model is in the
+/// middle of a thought then.
+pub fn push_begun(prompt: &mut String, begun: &Message, protect: impl Fn(&str) -> String) -> bool {
+    let answer = begun.plain_text();
+    if starts_in_thought(prompt) {
+        let thought = begun.reasoning.as_deref().unwrap_or_default();
+        prompt.push_str(&protect(thought));
+        if answer.is_empty() {
+            return true;
+        }
+        let newline = if thought.ends_with('\n') { "" } else { "\n" };
+        prompt.push_str(newline);
+        prompt.push_str("</think>\n\n");
+    }
+    prompt.push_str(&protect(&answer));
+    false
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Slash commands: one table for parsing, completion and help, and the settings that `/set` knows.
 
 use crate::chat::Detail;
-use crate::msg::{Mtp, TurnOptions};
+use crate::chat::export::Format;
+use crate::msg::{Mtp, StoredId, TurnOptions};
 
 use super::drafts::SpecView;
 
@@ -33,6 +34,28 @@ pub enum Slash {
     System(Option<SystemChange>),
     /// Answer the last message again, with this seed if one is given.
     Regenerate(Option<u64>),
+    Continue,
+    /// The message with this number, or the last one.
+    Edit(Option<usize>),
+    Undo,
+    Branch,
+    /// Words to look for.
+    History(String),
+    Resume(Option<StoredId>),
+    Rename(String),
+    Copy(Copied),
+    /// The file as typed; with nothing, the name is made up.
+    Export(Format, String),
+    /// With nothing, it is chosen from a list.
+    Theme(Option<String>),
+}
+
+/// What `/copy` copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copied {
+    LastAnswer,
+    Message(usize),
+    Code(usize),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -77,7 +100,16 @@ pub const COMMANDS: &[Spec] = &[
     spec("keys", "", "all keys"),
     spec("model", "[NAME]", "choose, download and change models"),
     spec("new", "", "start a new chat"),
-    spec("regen", "[SEED]", "answer the last message again"),
+    spec("history", "[WORDS]", "earlier conversations; with words, those that have them"),
+    spec("resume", "[NUMBER]", "go on with an earlier conversation"),
+    spec("rename", "TITLE", "name this conversation"),
+    spec("branch", "", "branches of this conversation (Ctrl+B)"),
+    spec("edit", "[N]", "change message [N], or your last one, in a new branch"),
+    spec("regen", "[SEED]", "another answer; the one before stays as a branch"),
+    spec("continue", "", "go on with an answer that was cut off"),
+    spec("undo", "", "take back the last message, change of branch or deletion"),
+    spec("copy", "[N|cN]", "copy the last answer, message [N] or code block N"),
+    spec("export", "md|json|html [FILE]", "write this conversation to a new file"),
     spec("image", "[PATH…]", "attach pictures; alone, pick one (Ctrl+O)"),
     spec("clip", "PATH", "attach a GIF as a moving picture"),
     spec("paste", "", "attach the clipboard's picture, paste its text"),
@@ -88,6 +120,7 @@ pub const COMMANDS: &[Spec] = &[
     spec("spec", "off|lane", "hide or show those guesses (Ctrl+E)"),
     spec("system", "[TEXT]", "show or set the system prompt; off removes it"),
     spec("set", "[KEY VALUE]", "sampling settings; the value default undoes one"),
+    spec("theme", "[NAME]", "colours; alone, try them out"),
     spec("stats", "", "figures of the last answer"),
     spec("quit", "", "leave"),
 ];
@@ -133,6 +166,19 @@ pub fn parse(line: &str) -> Result<Line, String> {
         "set" => Slash::Set(parse_set(arguments)?),
         "system" => Slash::System(parse_system(arguments)),
         "regen" => Slash::Regenerate(parse_seed(arguments)?),
+        "continue" => Slash::Continue,
+        "edit" => Slash::Edit(parse_number(name, arguments)?),
+        "undo" => Slash::Undo,
+        "branch" => Slash::Branch,
+        "history" => Slash::History(arguments.to_owned()),
+        "resume" => Slash::Resume(parse_number(name, arguments)?.map(StoredId)),
+        "rename" if arguments.is_empty() => {
+            return Err("/rename needs a title, such as /rename Holiday".into());
+        }
+        "rename" => Slash::Rename(arguments.to_owned()),
+        "copy" => Slash::Copy(parse_copied(arguments)?),
+        "export" => parse_export(arguments)?,
+        "theme" => Slash::Theme((!arguments.is_empty()).then(|| arguments.to_owned())),
         _ => return Err(unknown("command", "/", name, COMMANDS.iter().map(|spec| spec.name))),
     };
     let takes_none = COMMANDS.iter().any(|spec| spec.name == name && spec.arguments.is_empty());
@@ -230,6 +276,34 @@ fn parse_seed(arguments: &str) -> Result<Option<u64>, String> {
     arguments.parse().map(Some).map_err(|_| format!("/regen takes a seed, a whole number, not {arguments}"))
 }
 
+fn parse_number<T: std::str::FromStr>(name: &str, arguments: &str) -> Result<Option<T>, String> {
+    if arguments.is_empty() {
+        return Ok(None);
+    }
+    // As it stands on the screen, too.
+    let number = arguments.trim_start_matches('[').trim_end_matches(']');
+    number.parse().map(Some).map_err(|_| format!("/{name} takes a number, not {arguments}"))
+}
+
+fn parse_copied(arguments: &str) -> Result<Copied, String> {
+    match arguments.strip_prefix('c') {
+        Some(number) => number.parse().map(Copied::Code).map_err(|_| ()),
+        None => parse_number("copy", arguments)
+            .map(|number| number.map_or(Copied::LastAnswer, Copied::Message))
+            .map_err(|_| ()),
+    }
+    .map_err(|()| {
+        format!("/copy takes the number of a message or c and that of a code block, not {arguments}")
+    })
+}
+
+fn parse_export(arguments: &str) -> Result<Slash, String> {
+    let (format, file) = arguments.split_once(char::is_whitespace).unwrap_or((arguments, ""));
+    let format = if format.is_empty() { "md" } else { format };
+    let format = format.parse().map_err(|expected| format!("/export can't be {format}: {expected}"))?;
+    Ok(Slash::Export(format, file.trim().to_owned()))
+}
+
 fn parse_system(arguments: &str) -> Option<SystemChange> {
     match arguments {
         "" => None,
@@ -280,19 +354,24 @@ fn setting(key: &str, value: Option<&str>) -> Option<Setting> {
 }
 
 fn unknown(what: &str, prefix: &str, given: &str, known: impl Iterator<Item = &'static str>) -> String {
-    let nearest = known
-        .map(|name| {
-            (if !given.is_empty() && name.starts_with(given) { 0 } else { distance(given, name) }, name)
-        })
-        .min_by_key(|(distance, _)| *distance)
-        .filter(|(distance, name)| *distance * 2 <= name.len());
-    let hint = match nearest {
-        Some((_, name)) => format!("did you mean {prefix}{name}"),
+    let hint = match nearest(given, known) {
+        Some(name) => format!("did you mean {prefix}{name}"),
         None => "F1 lists them".to_owned(),
     };
     let given: String = given.chars().take(40).collect();
     let literal = if prefix.is_empty() { "" } else { "; // sends it as text" };
     format!("No {what} {prefix}{given}: {hint}{literal}")
+}
+
+/// The name that was most likely meant, if one is near.
+pub fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .map(|name| {
+            (if !given.is_empty() && name.starts_with(given) { 0 } else { distance(given, name) }, name)
+        })
+        .min_by_key(|(distance, _)| *distance)
+        .filter(|(distance, name)| *distance * 2 <= name.len())
+        .map(|(_, name)| name)
 }
 
 /// Edit distance by characters.
@@ -322,7 +401,9 @@ mod tests {
     #[test]
     fn every_listed_command_parses() {
         for spec in COMMANDS {
-            assert!(matches!(parse(&format!("/{}", spec.name)), Ok(Line::Command(_))), "{}", spec.name);
+            let needed = if spec.name == "rename" { " x" } else { "" };
+            let line = format!("/{}{needed}", spec.name);
+            assert!(matches!(parse(&line), Ok(Line::Command(_))), "{}", spec.name);
         }
     }
 

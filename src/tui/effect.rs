@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::msg::{Command, PictureId};
 
+use super::markdown::highlight::Block;
 use super::pictures::graphics::Graphics;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -17,6 +18,10 @@ pub enum Effect {
     Suspend,
     /// Ask the terminal for wheel events, or leave the mouse to it.
     CaptureMouse(bool),
+    /// Put this into the clipboard.
+    Copy(String),
+    /// Draw in this theme from now on.
+    Theme(String),
     /// Do this beside the loop; its result comes back as a message.
     Work(Work),
     Quit,
@@ -37,6 +42,12 @@ pub enum Work {
         readings: Vec<Vec<PathBuf>>,
     },
     ReadClipboard,
+    Highlight(Vec<Block>),
+    /// Write a conversation to a new file.
+    Export {
+        path: PathBuf,
+        text: String,
+    },
     /// Find the files below the working folder.
     FindFiles,
     ListFolder(PathBuf),

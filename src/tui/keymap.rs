@@ -28,6 +28,7 @@ pub enum Action {
     PickFile,
     PasteClipboard,
     NewChat,
+    Branches,
     Redraw,
     Suspend,
 }
@@ -87,6 +88,7 @@ pub const BINDINGS: &[Binding] = &[
     on(&[(CONTROL, Char('t'))], Always, Action::ToggleThinking, "Ctrl+T", "open or fold the thinking"),
     on(&[(CONTROL, Char('e'))], EmptyDraft, Action::ToggleSpec, "Ctrl+E", "empty draft: MTP's guesses, ▮ right ▯ wrong"),
     on(&[(CONTROL, Char('n'))], Always, Action::NewChat, "Ctrl+N", "new chat"),
+    on(&[(CONTROL, Char('b'))], Always, Action::Branches, "Ctrl+B", "branches of this conversation"),
     on(&[(CONTROL, Char('l'))], Always, Action::Redraw, "Ctrl+L", "redraw the screen"),
     on(&[(NONE, F(1))], Always, Action::Help, "F1", "this help"),
     on(&[(NONE, F(2))], Always, Action::ToggleMouse, "F2", "mouse wheel on/off; off lets you select text"),

@@ -7,6 +7,7 @@ use crossterm::event::KeyEvent;
 
 use crate::msg::{Event, PictureId};
 
+use super::markdown::highlight;
 use super::picker::Look;
 use super::pictures::clipboard::Clip;
 use super::pictures::files::FolderEntry;
@@ -59,4 +60,9 @@ pub enum Done {
         entries: Result<Vec<FolderEntry>, String>,
     },
     LookedAt(Look),
+    /// A theme can't be used; a sentence.
+    ThemeRefused(String),
+    Highlighted(Vec<highlight::Done>),
+    /// The file that was written; an error is a sentence.
+    Exported(Result<PathBuf, String>),
 }

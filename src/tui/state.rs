@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::chat::Detail;
-use crate::msg::{ConversationId, ModelInfo, PictureId, TurnId, TurnOptions, TurnStats};
+use crate::chat::conversation::title_of;
+use crate::chat::{Conversation, Detail, NodeId};
+use crate::msg::{ConversationId, ModelInfo, PictureId, StoredId, TurnId, TurnOptions, TurnStats};
 
 use super::attach::{Attached, Draft};
 use super::completion::{Completion, Files};
@@ -14,6 +15,8 @@ use super::drafts::SpecView;
 use super::effect::Place;
 use super::history::PromptHistory;
 use super::layout::{self, Areas};
+use super::list::List;
+use super::markdown::highlight::Highlights;
 use super::models::{ModelList, Models};
 use super::picker::Picker;
 use super::pictures::graphics::{Environment, Graphics, Images, Protocol};
@@ -37,6 +40,14 @@ pub struct TuiSettings {
     pub home: Option<PathBuf>,
     /// Nobody has named a model: others are offered.
     pub offers_models: bool,
+    /// Whether the session keeps conversations.
+    pub keeps_chats: bool,
+    /// The kept conversation to begin with, the latest if none is named.
+    pub resume: Option<Option<StoredId>>,
+    /// A theme's name, or `auto`.
+    pub theme: String,
+    /// Where the person's own themes are.
+    pub themes_folder: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -52,9 +63,22 @@ pub struct State {
     pub loading_since: Duration,
     pub models: Models,
     pub conversation: ConversationId,
+    pub last_conversation: ConversationId,
+    /// Everything that was said, in all branches. An answer's text comes in when it has ended.
+    pub chat: Conversation,
+    pub keeps_chats: bool,
+    /// The conversation's number in the history, once it has one.
+    pub stored: Option<StoredId>,
+    /// The conversation that was asked for and isn't here yet.
+    pub loading: Option<ConversationId>,
+    /// The message whose place the draft is to take.
+    pub editing: Option<NodeId>,
+    /// What can be taken back, the newest last.
+    pub undo: Vec<Undo>,
     /// The session manager doesn't have this conversation as the transcript shows it.
     pub out_of_step: bool,
     pub transcript: Transcript,
+    pub highlights: Highlights,
     /// The answer being made.
     pub active: Option<Active>,
     pub last_turn: TurnId,
@@ -72,13 +96,16 @@ pub struct State {
     /// The person closed it; it stays closed until the word ends.
     pub completion_closed: bool,
     pub picker: Option<Picker>,
+    pub list: Option<List>,
+    pub theme: String,
+    /// The names of all themes.
+    pub themes: Vec<String>,
     /// Where the picker opens.
     pub picker_folder: PathBuf,
     pub home: Option<PathBuf>,
     pub graphics: Graphics,
     pub history: PromptHistory,
     pub options: TurnOptions,
-    pub system: Option<String>,
     pub context_used: usize,
     /// Figures of the last answer that ended.
     pub last_stats: Option<TurnStats>,
@@ -117,6 +144,18 @@ pub enum Scroll {
     At { entry_idx: usize, row_idx: usize },
 }
 
+/// What `/undo` takes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Undo {
+    /// Another branch was shown, or begun; this was the head before.
+    Head(Option<NodeId>),
+    /// A message was sent; this was the head before.
+    Sent {
+        head: Option<NodeId>,
+    },
+    Deleted(StoredId),
+}
+
 /// The help screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Help {
@@ -145,6 +184,12 @@ impl State {
         matches!(&self.model, Model::Ready(info) if info.pictures.is_some())
     }
 
+    /// What the conversation is called.
+    pub fn title(&self) -> Option<String> {
+        let first = || self.chat.nodes().next().map(|(_, first)| title_of(&first.message));
+        self.chat.title.clone().or_else(first)
+    }
+
     pub fn new(settings: TuiSettings, width: u16, height: u16) -> Self {
         let mut state = Self {
             now: Duration::ZERO,
@@ -158,8 +203,16 @@ impl State {
                 ..Models::default()
             },
             conversation: ConversationId(1),
+            last_conversation: ConversationId(1),
+            chat: Conversation::new(settings.system),
+            keeps_chats: settings.keeps_chats,
+            stored: None,
+            loading: None,
+            editing: None,
+            undo: Vec::new(),
             out_of_step: true,
             transcript: Transcript::default(),
+            highlights: Highlights::default(),
             active: None,
             last_turn: TurnId(0),
             queue: VecDeque::new(),
@@ -171,12 +224,14 @@ impl State {
             completion: None,
             completion_closed: false,
             picker: None,
+            list: None,
+            theme: settings.theme,
+            themes: Vec::new(),
             picker_folder: settings.folder,
             home: settings.home,
             graphics: Graphics::unasked(settings.images, Environment::default()),
             history: PromptHistory::default(),
             options: settings.defaults,
-            system: settings.system,
             context_used: 0,
             last_stats: None,
             scroll: Scroll::Follow,
@@ -196,7 +251,8 @@ impl State {
     pub fn layout(&mut self) {
         self.composer.set_width(layout::draft_width(self.width, self.height));
         if let Some(areas) = self.areas() {
-            self.transcript.layout(usize::from(areas.transcript.width), self.thinking_open);
+            let width = usize::from(areas.transcript.width);
+            self.transcript.layout(width, self.thinking_open, &self.highlights);
         }
     }
 

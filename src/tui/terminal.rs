@@ -7,6 +7,8 @@ use std::io::{self, Stdout, Write};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use crossterm::event::{
     DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture,
     KeyboardEnhancementFlags, PopKeyboardEnhancementFlags, PushKeyboardEnhancementFlags,
@@ -97,6 +99,16 @@ impl Screen {
         } else {
             execute!(io::stdout(), DisableMouseCapture)
         }
+    }
+
+    /// Asks the terminal to put a text into its clipboard, also that of another machine over SSH.
+    ///
+    /// # Errors
+    /// When the terminal can't be written.
+    pub fn copy(&mut self, text: &str) -> io::Result<()> {
+        let mut out = io::stdout();
+        write!(out, "\x1b]52;c;{}\x07", BASE64_STANDARD.encode(text))?;
+        out.flush()
     }
 
     /// Gives the terminal back and stops the process, until the shell continues it.

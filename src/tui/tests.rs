@@ -3,6 +3,7 @@
 mod chat;
 mod commands;
 mod drafts;
+mod history;
 mod models;
 mod pictures;
 mod properties;
@@ -17,8 +18,8 @@ use ratatui::backend::TestBackend;
 use crate::chat::Channel;
 use crate::chat::{Picture, PictureSource};
 use crate::msg::{
-    Command, ErrorCode, Event, Finish, ModelInfo, PictureFacts, PictureId, PictureLimits, TurnError,
-    TurnStats,
+    Command, ErrorCode, Event, Finish, Found, HistoryEvent, ModelInfo, PictureFacts, PictureId,
+    PictureLimits, StoredId, TurnError, TurnStats,
 };
 
 use super::effect::{Effect, Work};
@@ -44,6 +45,8 @@ pub struct Run {
 /// `~cancelled`, `~failed(REASON)`, `~loaded`, `~note(TEXT)`, `~nomodel(REASON)`, `~closed`, `~wait(MS)`,
 /// `~resize(WxH)`, `~paste(TEXT)`. About pictures: `~sees` loads a model that sees, `~ready(WxH FULL)` and
 /// `~refused(REASON)` answer for the oldest picture that waits, `~looking(DONE/TOTAL)`, `~found(FILES)`,
+/// About kept conversations: `~kept(NUMBER)`, `~history(NUMBER TITLE; …)` answers the last search, `~deleted(NUMBER TITLE)`,
+/// `~renamed(NUMBER TITLE)`, `~no(REASON)`, `~off(REASON)`.
 /// `~listed(NAMES)` (folders end in `/`), `~files(PATHS)` and `~nofiles` answer for a paste, `~clip(TEXT)`. Each delta is two tokens that took 50 ms. `~steps(DRAFTED/ACCEPTED …)` is
 /// a delta of steps of 40 ms each, with a word for each of their tokens.
 pub fn play(script: &str) -> Run {
@@ -51,7 +54,11 @@ pub fn play(script: &str) -> Run {
 }
 
 pub fn play_on(width: u16, height: u16, script: &str) -> Run {
-    let state = State::new(TuiSettings::default(), width, height);
+    play_with(TuiSettings::default(), width, height, script)
+}
+
+pub fn play_with(settings: TuiSettings, width: u16, height: u16, script: &str) -> Run {
+    let state = State::new(settings, width, height);
     let mut run = Run { state, effects: Vec::new(), stats: TurnStats::default() };
     run.play(script);
     run
@@ -219,6 +226,30 @@ impl Run {
                 let (picture, _) = self.waiting_picture();
                 Msg::Session(Event::PictureRefused { picture, error: error(argument) })
             }
+            "kept" => history(HistoryEvent::Kept {
+                conversation: self.state.conversation,
+                stored: StoredId(number(argument) as i64),
+            }),
+            "history" => {
+                let query = self.state.list.as_ref().map(|list| list.filter.clone()).unwrap_or_default();
+                let found = argument.split("; ").filter(|one| !one.is_empty()).map(|one| {
+                    let (stored, title) = numbered(one);
+                    let excerpt = (!query.is_empty()).then(|| format!("…about {query} and more…"));
+                    Found { stored, title, changed: "2026-11-30 18:25".into(), n_messages: 4, excerpt }
+                });
+                let found = found.collect();
+                history(HistoryEvent::Found { query, found })
+            }
+            "deleted" => {
+                let (stored, title) = numbered(argument);
+                history(HistoryEvent::Deleted { stored, title })
+            }
+            "renamed" => {
+                let (stored, title) = numbered(argument);
+                history(HistoryEvent::Renamed { stored, title })
+            }
+            "no" => history(HistoryEvent::Refused { message: argument.to_owned() }),
+            "off" => history(HistoryEvent::Off { message: argument.to_owned() }),
             "looking" => {
                 let (done, total) = argument.split_once('/').unwrap();
                 let (done, total) = (number(done), number(total));
@@ -255,6 +286,15 @@ impl Run {
         };
         self.message(message);
     }
+}
+
+fn history(event: HistoryEvent) -> Msg {
+    Msg::Session(Event::History(event))
+}
+
+fn numbered(text: &str) -> (StoredId, String) {
+    let (number, title) = text.split_once(' ').unwrap();
+    (StoredId(number.parse().unwrap()), title.to_owned())
 }
 
 fn seeing_model() -> ModelInfo {

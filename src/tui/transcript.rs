@@ -1,16 +1,19 @@
 //! What was said in this chat, and the rows it takes on the screen.
 //!
-//! Each entry keeps its wrapped rows until its text, the width or the fold changes, so that a new token
-//! re-wraps one message, not the chat. Everything shown has been through [`sanitize`]; answers keep
+//! Each entry keeps its rows until its text, the width or the fold changes, and of an answer that grows all but
+//! those of its last block, so that a new token renders one paragraph, not the chat. Everything shown has been through [`sanitize`]; answers keep
 //! their raw text too, because that is what the model must read again.
 //! Knows nothing of keys, time or the session.
 
-use crate::chat::{Channel, Message, Part, Role};
+use crate::chat::conversation::{self, Answered, Node};
+use crate::chat::{Channel, NodeId};
 use crate::msg::{Finish, PictureId, TurnId, TurnStats};
 use crate::sanitize;
 
 use super::attach::{Attached, Draft};
 use super::drafts;
+use super::markdown::highlight::Highlights;
+use super::markdown::{self, Settled};
 use super::pictures::preview::Preview;
 use super::theme::Tone;
 use super::wrap::{display_width, drawable, wrap_line};
@@ -28,8 +31,16 @@ pub struct Transcript {
 #[derive(Debug, Clone, PartialEq)]
 struct Cached {
     entry: Entry,
-    /// `None` until the next layout.
-    rows: Option<Vec<Row>>,
+    /// The message in the conversation's tree, and its number on the screen; none of a note.
+    message: Option<(NodeId, usize)>,
+    rows: Vec<Row>,
+    /// The rows are of an older text, until the next layout.
+    is_stale: bool,
+    /// Of an answer: rows before its text, and what of it can't change any more.
+    settled: Option<(usize, Settled)>,
+    /// Code blocks in it, and in all entries before it.
+    n_code: usize,
+    code_before: usize,
     /// Pictures by the row where they begin; the rows they cover are empty.
     previews: Vec<(usize, Preview)>,
 }
@@ -49,6 +60,13 @@ pub enum Entry {
 pub struct Question {
     pub text: Text,
     pub attached: Vec<Attached>,
+}
+
+impl Question {
+    /// The text as it was typed.
+    pub fn raw(&self) -> &str {
+        &self.text.raw
+    }
 }
 
 /// Text as it came, and as it may be shown.
@@ -95,6 +113,8 @@ pub enum Ending {
     Stopped,
     /// The reason, already cleaned.
     Failed(String),
+    /// The program ended in the middle of it.
+    Interrupted,
 }
 
 impl From<Draft> for Question {
@@ -144,13 +164,101 @@ impl Answer {
     }
 }
 
+/// An answer as it was kept.
+impl From<&Node> for Answer {
+    fn from(node: &Node) -> Self {
+        let unknown = Answered::default();
+        let answered = node.answered.as_ref().unwrap_or(&unknown);
+        let ending = match answered.ending {
+            Some(conversation::Ending::Finished) => Ending::Finished(Finish::Stop),
+            Some(conversation::Ending::Length) => Ending::Finished(Finish::Length),
+            Some(conversation::Ending::Stopped) => Ending::Stopped,
+            Some(conversation::Ending::Failed) => Ending::Failed("no answer".to_owned()),
+            None => Ending::Interrupted,
+        };
+        Self {
+            // No turn of this session has this number.
+            turn: TurnId(0),
+            thinking: Text::from(node.message.reasoning.as_deref().unwrap_or_default()),
+            text: Text::from(node.message.plain_text().as_str()),
+            phase: Phase::Ended(ending),
+            stats: TurnStats::from(&answered.figures),
+        }
+    }
+}
+
+impl Ending {
+    /// The same, as it is kept.
+    pub fn kept(&self) -> Option<conversation::Ending> {
+        match self {
+            Self::Finished(Finish::Stop) => Some(conversation::Ending::Finished),
+            Self::Finished(Finish::Length) => Some(conversation::Ending::Length),
+            Self::Stopped => Some(conversation::Ending::Stopped),
+            Self::Failed(_) => Some(conversation::Ending::Failed),
+            Self::Interrupted => None,
+        }
+    }
+}
+
+impl Answer {
+    /// Everything on which the rows before its text depend.
+    fn thought(&self) -> (usize, usize, bool) {
+        let is_thinking = matches!(self.phase, Phase::Writing(Channel::Thinking));
+        (self.thinking.raw.len(), self.stats.thinking_tokens, is_thinking)
+    }
+}
+
 impl Transcript {
-    pub fn push(&mut self, entry: Entry) {
-        self.entries.push(Cached { entry, rows: None, previews: Vec::new() });
+    pub fn note(&mut self, tone: Tone, text: String) {
+        self.entries.push(Cached::new(Entry::Note { tone, text }, None));
     }
 
-    pub fn clear(&mut self) {
-        self.entries.clear();
+    pub fn push(&mut self, node: NodeId, entry: Entry) {
+        let number = self.n_messages() + 1;
+        self.entries.push(Cached::new(entry, Some((node, number))));
+    }
+
+    pub fn n_messages(&self) -> usize {
+        self.entries.iter().rev().find_map(|cached| cached.message).map_or(0, |(_, number)| number)
+    }
+
+    /// The message with this number.
+    pub fn numbered(&self, number: usize) -> Option<(NodeId, &Entry)> {
+        let found = self.entries.iter().find(|cached| cached.message.is_some_and(|(_, n)| n == number))?;
+        Some((found.message?.0, &found.entry))
+    }
+
+    /// The number of a message that is shown.
+    pub fn number_of(&self, node: NodeId) -> Option<usize> {
+        self.entries.iter().find_map(|cached| cached.message.filter(|(id, _)| *id == node)).map(|(_, n)| n)
+    }
+
+    /// The message that the answer of a turn is.
+    pub fn node_of(&self, turn: TurnId) -> Option<NodeId> {
+        let is_it = |cached: &&Cached| matches!(&cached.entry, Entry::Answer(answer) if answer.turn == turn);
+        self.entries.iter().rev().find(is_it)?.message.map(|(node, _)| node)
+    }
+
+    /// The pictures of a message that is shown.
+    pub fn attached_of(&self, node: NodeId) -> Option<Vec<Attached>> {
+        self.entries.iter().find_map(|cached| match &cached.entry {
+            Entry::User(question) if cached.message.is_some_and(|(id, _)| id == node) => {
+                Some(question.attached.clone())
+            }
+            _ => None,
+        })
+    }
+
+    /// Lets an answer go on in another turn.
+    pub fn go_on(&mut self, node: NodeId, turn: TurnId) {
+        for cached in &mut self.entries {
+            if let Entry::Answer(answer) = &mut cached.entry
+                && cached.message.is_some_and(|(id, _)| id == node)
+            {
+                (answer.turn, answer.phase, answer.stats) = (turn, Phase::Waiting, TurnStats::default());
+                cached.forget();
+            }
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -172,8 +280,12 @@ impl Transcript {
         for cached in self.entries.iter_mut().rev() {
             match &mut cached.entry {
                 Entry::Answer(answer) if answer.turn == turn => {
+                    let before = answer.thought();
                     change(answer);
-                    cached.rows = None;
+                    cached.is_stale = true;
+                    if answer.thought() != before {
+                        cached.forget();
+                    }
                     return true;
                 }
                 _ => {}
@@ -182,18 +294,22 @@ impl Transcript {
         false
     }
 
-    /// Changes a picture of a message; false if it isn't here.
-    pub fn change_attached(&mut self, picture: PictureId, change: impl FnOnce(&mut Attached)) -> bool {
+    /// Changes a picture of a message; gives the message as it is then, if it is here.
+    pub fn change_attached(
+        &mut self,
+        picture: PictureId,
+        change: impl FnOnce(&mut Attached),
+    ) -> Option<(NodeId, Draft)> {
         for cached in self.entries.iter_mut().rev() {
             if let Entry::User(question) = &mut cached.entry
                 && let Some(attached) = question.attached.iter_mut().find(|attached| attached.id == picture)
             {
                 change(attached);
-                cached.rows = None;
-                return true;
+                cached.is_stale = true;
+                return Some((cached.message?.0, question.draft()));
             }
         }
-        false
+        None
     }
 
     /// The pictures of all messages.
@@ -214,53 +330,31 @@ impl Transcript {
         })
     }
 
-    /// Takes the last message and everything after it out of the chat.
-    pub fn take_last_message(&mut self) -> Option<Draft> {
-        let at = self.entries.iter().rposition(|cached| matches!(cached.entry, Entry::User(_)))?;
-        let removed = self.entries.split_off(at).into_iter().next()?;
-        match removed.entry {
-            Entry::User(question) => Some(question.draft()),
-            Entry::Answer(_) | Entry::Note { .. } => None,
-        }
-    }
-
-    /// The chat as the model reads it. An answer of which nothing was said is left out with its question,
-    /// because templates expect the roles to alternate.
-    pub fn messages(&self, system: Option<&str>) -> Vec<Message> {
-        let mut messages: Vec<Message> =
-            system.map(|text| Message::text(Role::System, text)).into_iter().collect();
-        for entry in self.entries() {
-            match entry {
-                Entry::User(question) => messages.push(question.draft().message()),
-                Entry::Answer(answer) if answer.text.raw.is_empty() && answer.thinking.raw.is_empty() => {
-                    messages.pop_if(|message| message.role == Role::User);
-                }
-                Entry::Answer(answer) => messages.push(Message {
-                    role: Role::Assistant,
-                    parts: vec![Part::Text(answer.text.raw.clone())],
-                    reasoning: (!answer.thinking.raw.is_empty()).then(|| answer.thinking.raw.clone()),
-                }),
-                Entry::Note { .. } => {}
-            }
-        }
-        messages
-    }
-
     /// Wraps what isn't wrapped yet for this width and fold. Until then [`Self::rows`] shows older rows.
-    pub fn layout(&mut self, width: usize, thinking_open: bool) {
+    pub fn layout(&mut self, width: usize, thinking_open: bool, highlights: &Highlights) {
         let all = (self.width, self.thinking_open) != (width, thinking_open);
         (self.width, self.thinking_open) = (width, thinking_open);
+        let mut code_before = 0;
         for cached in &mut self.entries {
-            if all || cached.rows.is_none() {
-                cached.previews.clear();
-                cached.rows = Some(wrap_entry(&cached.entry, width, thinking_open, &mut cached.previews));
+            if all || cached.code_before != code_before {
+                cached.forget();
             }
+            cached.code_before = code_before;
+            if cached.is_stale {
+                cached.wrap(width, thinking_open, highlights);
+            }
+            code_before += cached.n_code;
         }
+    }
+
+    /// Code has its colours now: entries that have any are drawn anew.
+    pub fn recolour(&mut self) {
+        self.entries.iter_mut().filter(|cached| cached.n_code > 0).for_each(Cached::forget);
     }
 
     /// Rows of one entry, with the empty row that parts it from the next.
     pub fn entry_rows(&self, entry_idx: usize) -> &[Row] {
-        self.entries.get(entry_idx).and_then(|cached| cached.rows.as_deref()).unwrap_or_default()
+        self.entries.get(entry_idx).map(|cached| cached.rows.as_slice()).unwrap_or_default()
     }
 
     pub fn n_rows(&self) -> usize {
@@ -299,26 +393,84 @@ impl Transcript {
 /// Left margin of everything below the word that says who speaks.
 const INDENT: usize = 2;
 
-fn wrap_entry(
-    entry: &Entry,
-    width: usize,
-    thinking_open: bool,
-    previews: &mut Vec<(usize, Preview)>,
-) -> Vec<Row> {
-    let mut rows = Vec::new();
-    match entry {
-        Entry::User(question) => {
-            rows.push(vec![(Tone::You, "You".to_owned())]);
-            for (idx, attached) in question.attached.iter().enumerate() {
-                wrap_attached(attached, idx + 1, width, &mut rows, previews);
-            }
-            wrap_text(question.text.shown(), Tone::Text, "  ", width, &mut rows);
+impl Cached {
+    fn new(entry: Entry, message: Option<(NodeId, usize)>) -> Self {
+        Self {
+            entry,
+            message,
+            rows: Vec::new(),
+            is_stale: true,
+            settled: None,
+            n_code: 0,
+            code_before: 0,
+            previews: Vec::new(),
         }
-        Entry::Answer(answer) => wrap_answer(answer, width, thinking_open, &mut rows),
-        Entry::Note { tone, text } => wrap_text(text, *tone, "  ", width, &mut rows),
     }
-    rows.push(Row::new());
-    rows
+
+    /// Nothing of the rows holds any more.
+    fn forget(&mut self) {
+        self.is_stale = true;
+        self.settled = None;
+    }
+
+    fn wrap(&mut self, width: usize, thinking_open: bool, highlights: &Highlights) {
+        self.is_stale = false;
+        let number = self.message.map(|(_, number)| number);
+        let rows = &mut self.rows;
+        match &self.entry {
+            Entry::User(question) => {
+                rows.clear();
+                self.previews.clear();
+                rows.push(head(Tone::You, "You", number, width));
+                for (idx, attached) in question.attached.iter().enumerate() {
+                    wrap_attached(attached, idx + 1, width, rows, &mut self.previews);
+                }
+                wrap_text(question.text.shown(), Tone::Text, "  ", width, rows);
+            }
+            Entry::Answer(answer) => {
+                let (before, settled) = match self.settled {
+                    Some((before, settled)) => {
+                        rows.truncate(before + settled.n_rows);
+                        (before, settled)
+                    }
+                    None => {
+                        rows.clear();
+                        rows.push(head(Tone::Assistant, "Assistant", number, width));
+                        wrap_thinking(answer, width, thinking_open, rows);
+                        (rows.len(), Settled::default())
+                    }
+                };
+                let first_new = rows.len();
+                // Models begin an answer with empty lines after their thinking.
+                let text = answer.text.shown().trim_start_matches('\n').trim_end();
+                let columns = width.saturating_sub(INDENT).max(1);
+                let (settled, n_code) =
+                    markdown::render(text, settled, columns, before, self.code_before, highlights, rows);
+                self.settled = Some((before, settled));
+                self.n_code = n_code;
+                for row in rows[first_new..].iter_mut().filter(|row| !row.is_empty()) {
+                    row.insert(0, (Tone::Faint, " ".repeat(INDENT)));
+                }
+                wrap_ending(answer, width, rows);
+            }
+            Entry::Note { tone, text } => {
+                rows.clear();
+                wrap_text(text, *tone, "  ", width, rows);
+            }
+        }
+        rows.push(Row::new());
+    }
+}
+
+/// Who speaks, and on the right the number by which commands name the message.
+fn head(tone: Tone, who: &str, number: Option<usize>, width: usize) -> Row {
+    let mut row = vec![(tone, who.to_owned())];
+    let number = number.map(|number| format!("[{number}]")).unwrap_or_default();
+    let gap = width.saturating_sub(who.len() + number.len());
+    if !number.is_empty() && gap > 0 {
+        row.push((Tone::Faint, format!("{:gap$}{number}", "")));
+    }
+    row
 }
 
 fn wrap_attached(
@@ -340,19 +492,18 @@ fn wrap_attached(
     }
 }
 
-fn wrap_answer(answer: &Answer, width: usize, thinking_open: bool, rows: &mut Vec<Row>) {
-    rows.push(vec![(Tone::Assistant, "Assistant".to_owned())]);
-    if !answer.thinking.shown().trim().is_empty() {
-        rows.push(thinking_head(answer, width, thinking_open));
-        if thinking_open {
-            wrap_text(answer.thinking.shown().trim(), Tone::Thinking, "  │ ", width, rows);
-        }
+fn wrap_thinking(answer: &Answer, width: usize, thinking_open: bool, rows: &mut Vec<Row>) {
+    if answer.thinking.shown().trim().is_empty() {
+        return;
     }
-    // Models begin an answer with empty lines after their thinking.
-    let text = answer.text.shown().trim_start_matches('\n').trim_end();
-    if !text.is_empty() {
-        wrap_text(text, Tone::Text, "  ", width, rows);
+    rows.push(thinking_head(answer, width, thinking_open));
+    if thinking_open {
+        wrap_text(answer.thinking.shown().trim(), Tone::Thinking, "  │ ", width, rows);
     }
+}
+
+/// What stands below an answer that has ended.
+fn wrap_ending(answer: &Answer, width: usize, rows: &mut Vec<Row>) {
     let Phase::Ended(ending) = &answer.phase else { return };
     if let Some((tone, mark)) = ending_mark(answer, ending) {
         wrap_text(&mark, tone, "  ", width, rows);
@@ -414,6 +565,7 @@ fn ending_mark(answer: &Answer, ending: &Ending) -> Option<(Tone, String)> {
         Ending::Finished(Finish::Stop) => None,
         Ending::Stopped => Some((Tone::Warning, "[stopped]".to_owned())),
         Ending::Failed(reason) => Some((Tone::Error, format!("Failed: {reason}"))),
+        Ending::Interrupted => Some((Tone::Warning, "[interrupted · /continue goes on]".to_owned())),
     }
 }
 
@@ -463,7 +615,7 @@ mod tests {
     }
 
     fn change() -> impl Strategy<Value = Change> {
-        let text = "[a-d \\n漢\u{1b}\\[m👩]{0,30}";
+        let text = "[a-d \\n漢\u{1b}\\[m👩`*#|>$-]{0,30}";
         prop_oneof![
             text.prop_map(Change::Ask),
             (any::<bool>(), text).prop_map(|(thinking, text)| Change::Delta(thinking, text)),
@@ -481,8 +633,9 @@ mod tests {
                 match change {
                     Change::Ask(text) => {
                         turn += 1;
-                        transcript.push(user(&text));
-                        transcript.push(Entry::Answer(Answer::new(TurnId(turn)).into()));
+                        let node = NodeId(2 * turn as u32);
+                        transcript.push(node, user(&text));
+                        transcript.push(NodeId(node.0 + 1), Entry::Answer(Answer::new(TurnId(turn)).into()));
                     }
                     Change::Delta(thinking, text) => {
                         transcript.change(TurnId(turn), |answer| {
@@ -495,29 +648,15 @@ mod tests {
                     Change::Width(new) => width = new,
                     Change::Fold(new) => open = new,
                 }
-                transcript.layout(width, open);
+                transcript.layout(width, open, &Highlights::default());
                 let mut fresh = Transcript::default();
-                for entry in transcript.entries() {
-                    fresh.push(entry.clone());
+                for (number, entry) in transcript.entries().enumerate() {
+                    fresh.push(NodeId(number as u32 + 2), entry.clone());
                 }
-                fresh.layout(width, open);
+                fresh.layout(width, open, &Highlights::default());
                 prop_assert_eq!(&transcript, &fresh);
                 prop_assert_eq!(transcript.rows(0, usize::MAX).count(), transcript.n_rows());
             }
         }
-    }
-
-    #[test]
-    fn a_question_without_an_answer_is_not_read_again() {
-        let mut transcript = Transcript::default();
-        transcript.push(user("one"));
-        transcript.push(Entry::Answer(Answer::new(TurnId(1)).into()));
-        transcript.push(user("two"));
-        let mut answer = Answer::new(TurnId(2));
-        answer.text.push("\u{1b}[1mraw");
-        transcript.push(Entry::Answer(answer.into()));
-        let messages = transcript.messages(Some("be brief"));
-        let texts: Vec<String> = messages.iter().map(Message::plain_text).collect();
-        assert_eq!(texts, ["be brief", "two", "\u{1b}[1mraw"]);
     }
 }

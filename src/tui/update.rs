@@ -2,24 +2,27 @@
 
 mod attach;
 mod completion;
+mod copy;
+pub mod history;
 mod keys;
+mod list;
 mod models;
 mod picker;
 mod session;
 mod slash;
+mod turns;
 
 use std::time::Duration;
 
-use crate::msg::{Command, ConversationId, TurnId};
+use crate::msg::{Command, ConversationId};
 use crate::sanitize;
 
 use super::attach::{Draft, Kind};
 use super::effect::{Effect, Work};
 use super::msg::{Done, Msg};
 use super::pictures::paths;
-use super::state::{Active, Model, Notice, Scroll, State, frame_idx};
+use super::state::{Model, Notice, Scroll, State, frame_idx};
 use super::theme::Tone;
-use super::transcript::{Answer, Entry};
 
 pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
     match msg {
@@ -33,6 +36,10 @@ pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
         Msg::Tick(_) => Vec::new(),
         Msg::Key(key) => keys::key(state, key),
         Msg::Paste(text) => paste(state, text),
+        Msg::Wheel(rows) if state.list.is_some() => {
+            list::move_by(state, rows.signum());
+            Vec::new()
+        }
         Msg::Wheel(rows) if state.picker.is_some() => picker::move_by(state, rows.signum()),
         Msg::Wheel(rows) if state.models.open.is_some() => {
             state.models.move_by(rows.signum());
@@ -81,7 +88,7 @@ fn resize(state: &mut State, width: u16, height: u16) -> Vec<Effect> {
 
 /// Pasted bytes are text, whatever they are: nothing in them is a key.
 fn paste(state: &mut State, text: String) -> Vec<Effect> {
-    if state.picker.is_some() {
+    if state.picker.is_some() || state.list.is_some() {
         return Vec::new();
     }
     state.models.open = None;
@@ -115,6 +122,19 @@ fn finished(state: &mut State, done: Done) -> Vec<Effect> {
         Done::FilesFound(files) => completion::found(state, files),
         Done::FolderListed { folder, entries } => picker::listed(state, &folder, entries),
         Done::LookedAt(look) => picker::looked(state, look),
+        Done::ThemeRefused(problem) => {
+            notify(state, Tone::Error, sanitize::one_line(&problem), 8);
+            Vec::new()
+        }
+        Done::Highlighted(done) => {
+            state.highlights.fill(done);
+            state.transcript.recolour();
+            Vec::new()
+        }
+        Done::Exported(result) => {
+            copy::exported(state, result);
+            Vec::new()
+        }
     }
 }
 
@@ -125,7 +145,7 @@ fn notify(state: &mut State, tone: Tone, text: impl Into<String>, seconds: u64) 
 
 fn note(state: &mut State, tone: Tone, text: impl Into<String>) {
     let text = sanitize::clean(&text.into());
-    state.transcript.push(Entry::Note { tone, text });
+    state.transcript.note(tone, text);
     state.new_below = state.scroll != Scroll::Follow;
 }
 
@@ -153,34 +173,13 @@ fn follow(state: &mut State) {
     state.new_below = false;
 }
 
-/// Shows the question and hands it to the session manager.
-fn start_turn(state: &mut State, draft: Draft, seed: Option<u64>) -> Vec<Effect> {
-    let conversation = state.conversation;
-    let mut effects = Vec::new();
-    if std::mem::take(&mut state.out_of_step) {
-        let messages = state.transcript.messages(state.system.as_deref());
-        effects.push(Effect::Send(Command::Open { conversation, messages }));
-    }
-    let turn = TurnId(state.last_turn.0 + 1);
-    state.last_turn = turn;
-    let message = draft.message();
-    state.transcript.push(Entry::User(draft.into()));
-    state.transcript.push(Entry::Answer(Answer::new(turn).into()));
-    state.active = Some(Active { turn, stopping: false });
-    follow(state);
-    let mut options = state.options.clone();
-    options.sampling.seed = seed.or(options.sampling.seed);
-    effects.push(Effect::Send(Command::Submit { turn, conversation, message, options }));
-    effects
-}
-
 /// Sends the first waiting message, if nothing is in its way.
 fn send_queued(state: &mut State) -> Vec<Effect> {
     if state.active.is_some() || !matches!(state.model, Model::Ready(_)) {
         return Vec::new();
     }
     match state.queue.pop_front() {
-        Some(draft) => start_turn(state, draft, None),
+        Some(draft) => turns::start(state, draft),
         None => Vec::new(),
     }
 }
@@ -209,16 +208,8 @@ fn back_to_draft(state: &mut State, drafts: impl IntoIterator<Item = Draft>) {
 }
 
 fn new_chat(state: &mut State) -> Vec<Effect> {
-    let mut effects = stop(state);
-    state.active = None;
-    effects.push(Effect::Send(Command::Close { conversation: state.conversation }));
-    state.conversation = ConversationId(state.conversation.0 + 1);
-    state.out_of_step = true;
-    state.transcript.clear();
-    state.context_used = 0;
-    state.last_stats = None;
-    queue_to_draft(state);
-    follow(state);
+    state.last_conversation = ConversationId(state.last_conversation.0 + 1);
+    let effects = turns::leave(state, state.last_conversation);
     notify(state, Tone::Faint, "New chat", 3);
     effects
 }

@@ -7,6 +7,7 @@ mod chat;
 mod composer;
 mod drafts;
 mod header;
+mod list;
 mod models;
 mod picker;
 mod status;
@@ -49,6 +50,8 @@ pub fn draw(frame: &mut Frame, state: &State, theme: Theme) {
     composer::draw(frame, state, theme, areas);
     if let Some(open) = state.help {
         help::draw(frame, open, theme);
+    } else if let Some(open) = &state.list {
+        list::draw(frame, state, open, theme);
     } else if let Some(open) = &state.picker {
         picker::draw(frame, state, open, theme);
     } else if let Some(open) = &state.models.open {
@@ -87,6 +90,7 @@ fn is_covered(state: &State) -> bool {
     let lists_files = state.completion.as_ref().is_some_and(|it| it.searching || !it.matches.is_empty());
     let lists_commands = !commands::matching(&state.composer.text()).is_empty();
     state.help.is_some()
+        || state.list.is_some()
         || state.picker.is_some()
         || state.models.open.is_some()
         || lists_files

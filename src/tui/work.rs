@@ -1,11 +1,12 @@
 //! Does the work that effects ask for, on threads beside the loop.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use super::effect::{Place, Work};
+use super::markdown::highlight;
 use super::msg::Done;
 use super::picker::{Look, Seen};
 use super::pictures::preview::{self, Preview};
@@ -36,11 +37,30 @@ pub fn work(work: Work, folder: &Path) -> Done {
             let entries = files::list(&folder);
             Done::FolderListed { folder, entries }
         }
+        Work::Highlight(blocks) => {
+            Done::Highlighted(caught(|| Ok(highlight::highlight(&blocks))).unwrap_or_default())
+        }
+        Work::Export { path, text } => {
+            let path = folder.join(path);
+            Done::Exported(write_new(&path, &text).map(|()| path))
+        }
         Work::LookAt { path, place } => {
             let seen = one_at_a_time(|| look(&path, place));
             Done::LookedAt(Look { path, seen })
         }
     }
+}
+
+/// Never over a file that is there.
+fn write_new(path: &Path, text: &str) -> Result<(), String> {
+    let file = fs::OpenOptions::new().write(true).create_new(true).open(path);
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            format!("{} exists already; name another file", path.display())
+        }
+        _ => format!("{} can't be written: {error}", path.display()),
+    })
 }
 
 fn look(path: &Path, place: Place) -> Result<Seen, String> {

@@ -1,6 +1,10 @@
 #[cfg(unix)]
 mod cli;
+#[cfg(unix)]
+mod config;
 mod demo;
+#[cfg(unix)]
+mod history;
 mod hub;
 #[cfg(unix)]
 mod hub_cli;

@@ -3,7 +3,7 @@
 //! The model has random weights, so its answers are noise; they only have to arrive.
 
 mod models;
-mod terminal;
+pub mod terminal;
 
 use std::path::Path;
 

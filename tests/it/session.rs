@@ -81,7 +81,8 @@ async fn collect(
             | Event::PictureProgress { .. }
             | Event::PictureReady { .. }
             | Event::PictureRefused { .. }
-            | Event::Models(_) => {}
+            | Event::Models(_)
+            | Event::History(_) => {}
         }
         if let Some(command) = react(&event) {
             session.commands.send(command).await.unwrap();
@@ -264,4 +265,20 @@ async fn the_engine_ends_with_its_face() {
     session.commands.send(submit(1, "hello", 4000)).await.unwrap();
     drop(session);
     engine.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cut_answer_goes_on_and_stays_one_answer() {
+    let mut session = open(4096).await;
+    session.commands.send(submit(1, "hello", 6)).await.unwrap();
+    let cut = collect(&mut session, &[1], |_| None).await[&1].clone();
+    let go_on = Command::Continue { turn: TurnId(2), conversation: TALK, options: options(6) };
+    session.commands.send(go_on).await.unwrap();
+    let rest = collect(&mut session, &[2], |_| None).await[&2].clone();
+    assert!(rest.stats().cached_tokens > 0, "the prompt isn't read again: {:?}", rest.stats());
+    assert!(rest.stats().prompt_tokens > cut.stats().prompt_tokens, "it goes on behind what was said");
+    // The next question comes behind one answer with both parts.
+    session.commands.send(submit(3, "and?", 1)).await.unwrap();
+    let next = collect(&mut session, &[3], |_| None).await[&3].clone();
+    assert!(next.stats().prompt_tokens > rest.stats().prompt_tokens + rest.stats().completion_tokens / 2);
 }

@@ -158,6 +158,28 @@ fn an_objection_keeps_the_templates_words_even_from_inside_a_macro() {
 }
 
 #[test]
+fn a_begun_answer_stands_behind_the_prompt_as_the_model_wrote_it() {
+    let begun = |prompt: &str, thought: Option<&str>, answer: &str| {
+        let message =
+            Message { reasoning: thought.map(str::to_owned), ..Message::text(Role::Assistant, answer) };
+        let mut text = prompt.to_owned();
+        let in_thought = push_begun(&mut text, &message, |text| text.replace("<think>", "(think)"));
+        (text, in_thought)
+    };
+    assert_eq!(begun("A\n<think>\n", Some("so"), ""), ("A\n<think>\nso".into(), true));
+    assert_eq!(
+        begun("A\n<think>\n", Some("so\n"), "It is"),
+        ("A\n<think>\nso\n</think>\n\nIt is".into(), false)
+    );
+    let closed = "A\n<think>\n\n</think>\n\n";
+    assert_eq!(
+        begun(closed, None, "It <think>"),
+        (format!("{closed}It (think)"), false),
+        "it can't forge a tag"
+    );
+}
+
+#[test]
 fn a_broken_template_is_an_error_with_a_way_out() {
     let error = PromptError::from(jinja::render("{% if %}", &json!({})).unwrap_err()).to_string();
     assert!(error.starts_with("the model's chat template failed: syntax error"), "{error}");

@@ -1,13 +1,13 @@
-//! What the clipboard holds: a picture, files, or text.
+//! What the clipboard holds: a picture, files, or text. Text is put there, too.
 //!
 //! The system's clipboard is opened for one reading and closed again. Inside WSL it is the one of Windows,
 //! which PowerShell reads for us.
 
-use std::io::{Cursor, Read};
+use std::io::{Cursor, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use base64::Engine;
@@ -57,6 +57,41 @@ pub fn read() -> Result<Clip, String> {
         Ok(text) if !text.is_empty() => Ok(Clip::Text(text)),
         Ok(_) | Err(arboard::Error::ContentNotAvailable) => Ok(Clip::Empty),
         Err(error) => Err(unreachable_because(&error)),
+    }
+}
+
+/// Puts a text there. Where that fails the terminal may still have done it.
+pub fn write(text: String) {
+    if is_wsl() {
+        write_by_windows(&text);
+        return;
+    }
+    // On X11 and Wayland the text is there as long as somebody serves it, so the clipboard stays open.
+    static SERVED: Mutex<Option<arboard::Clipboard>> = Mutex::new(None);
+    let mut served = SERVED.lock().unwrap_or_else(PoisonError::into_inner);
+    if served.is_none() {
+        *served = arboard::Clipboard::new().ok();
+    }
+    if let Some(clipboard) = served.as_mut()
+        && clipboard.set_text(text).is_err()
+    {
+        *served = None;
+    }
+}
+
+/// `clip.exe` takes UTF-16.
+fn write_by_windows(text: &str) {
+    for program in ["clip.exe", "/mnt/c/Windows/System32/clip.exe"] {
+        let started =
+            Command::new(program).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let Ok(mut child) = started else { continue };
+        let bytes: Vec<u8> =
+            "\u{feff}".encode_utf16().chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect();
+        if let Some(mut stdin) = child.stdin.take() {
+            let _ = stdin.write_all(&bytes);
+        }
+        let _ = child.wait();
+        return;
     }
 }
 

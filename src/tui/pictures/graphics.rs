@@ -77,6 +77,8 @@ pub struct Answer {
     pub cell: Option<(u16, u16)>,
     /// Keys such as Shift+Enter can be told apart.
     pub keyboard: bool,
+    /// Whether the background is light.
+    pub is_light: Option<bool>,
 }
 
 /// About what characters are in most terminals; half blocks only need the proportion.
@@ -158,6 +160,10 @@ pub fn question(wanted: Images, environment: Environment) -> String {
         // How large is a character?
         question.push_str("\x1b[16t");
     }
+    if !environment.is_console {
+        // What colour is the background?
+        question.push_str("\x1b]11;?\x1b\\");
+    }
     // Which keyboard reports are on; who are you?
     question.push_str("\x1b[?u\x1b[c");
     question
@@ -206,6 +212,7 @@ fn piece(bytes: &[u8], answer: &mut Answer) -> Option<(usize, Option<Piece>)> {
             let end = position(bytes, b"\x1b\\").map(|at| at + 2);
             let end = end.or_else(|| position(bytes, b"\x07").map(|at| at + 1))?;
             answer.kitty |= bytes.starts_with(b"\x1b_Gi=31;OK");
+            answer.is_light = answer.is_light.or_else(|| is_light(&bytes[..end]));
             Some((end, None))
         }
         // Alt and a key; it did nothing useful yet.
@@ -222,6 +229,26 @@ fn piece(bytes: &[u8], answer: &mut Answer) -> Option<(usize, Option<Piece>)> {
             Some((n_bytes, c.map(Piece::Typed)))
         }
     }
+}
+
+/// Reads the answer about the background: `ESC ] 11 ; rgb:RRRR/GGGG/BBBB`.
+fn is_light(answer: &[u8]) -> Option<bool> {
+    let text = std::str::from_utf8(answer).ok()?;
+    let channels = text.strip_prefix("\x1b]11;rgb:")?.trim_end_matches(['\x07', '\\', '\x1b']);
+    // The first two digits are enough of each.
+    let channels: Vec<u32> =
+        channels.split('/').map(|hex| u32::from_str_radix(hex.get(..2)?, 16).ok()).collect::<Option<_>>()?;
+    match channels[..] {
+        [r, g, b] => Some(2126 * r + 7152 * g + 722 * b > 10_000 * 128),
+        _ => None,
+    }
+}
+
+/// What some terminals say in the environment: `15;0` is white on black.
+pub fn is_light_by_environment() -> Option<bool> {
+    let value = env::var("COLORFGBG").ok()?;
+    let background: u8 = value.rsplit(';').next()?.parse().ok()?;
+    Some(background == 7 || background == 15)
 }
 
 /// Reads one control sequence; true if it is the last answer.
@@ -307,20 +334,36 @@ mod tests {
     fn nothing_about_pictures_is_asked_where_none_are_drawn() {
         let plain = Environment::default();
         for wanted in [Images::Only(Protocol::Off), Images::Only(Protocol::Blocks)] {
-            assert_eq!(question(wanted, plain), "\x1b[?u\x1b[c");
+            assert_eq!(question(wanted, plain), "\x1b]11;?\x1b\\\x1b[?u\x1b[c");
         }
         let tmux = Environment { in_tmux: true, ..plain };
         let console = Environment { is_console: true, ..plain };
-        assert_eq!(question(Images::Auto, tmux), "\x1b[?u\x1b[c");
+        assert_eq!(question(Images::Auto, tmux), "\x1b]11;?\x1b\\\x1b[?u\x1b[c");
         assert_eq!(question(Images::Auto, console), "\x1b[?u\x1b[c");
         assert!(question(Images::Auto, plain).contains("\x1b_G"));
+    }
+
+    #[test]
+    fn the_background_is_light_or_dark() {
+        let background = |answer: &str| read(answer).0.is_light;
+        assert_eq!(background("\x1b]11;rgb:fafa/f0f0/e0e0\x1b\\\x1b[?62c"), Some(true));
+        assert_eq!(background("\x1b]11;rgb:16/19/1d\x07\x1b[?62c"), Some(false));
+        for odd in [
+            "\x1b]11;rgb:zz/19/1d\x07",
+            "\x1b]11;rgb:1/2\x07",
+            "\x1b]11;#fff\x07",
+            "\x1b]10;rgb:ff/ff/ff\x07",
+            "",
+        ] {
+            assert_eq!(background(&format!("{odd}\x1b[?62c")), None, "{odd:?}");
+        }
     }
 
     #[test]
     fn what_is_typed_between_the_answers_is_kept() {
         let (answer, typed, ended) = read("he\x1b[6;20;10tl\x1b[200~a\rb\x1b[201~\x1b[?1ulö\r\x1b[?62;4;22c");
         assert_eq!((typed.as_str(), ended), ("hela\rblö\r", true));
-        assert_eq!(answer, Answer { kitty: false, sixel: true, cell: Some((10, 20)), keyboard: true });
+        assert_eq!(answer, Answer { sixel: true, cell: Some((10, 20)), keyboard: true, ..Answer::default() });
     }
 
     proptest! {

@@ -4,6 +4,7 @@ use super::*;
 use crate::chat::Role;
 use crate::msg::{ConversationId, TurnId};
 use crate::tui::state::Scroll;
+use crate::tui::theme::Tone;
 
 #[test]
 fn enter_sends_the_draft_and_opens_the_conversation_first() {
@@ -240,4 +241,18 @@ fn other_keys_become_effects() {
     assert_eq!(play("<c-z>").effects, [Effect::Suspend]);
     assert_eq!(play("<c-l>").effects, [Effect::Redraw]);
     assert_eq!(play("<f2> <f2>").effects, [Effect::CaptureMouse(true), Effect::CaptureMouse(false)]);
+}
+
+#[test]
+fn code_is_highlighted_when_its_block_is_complete() {
+    let n_works = |run: &Run| run.effects.iter().filter(|effect| matches!(effect, Effect::Work(_))).count();
+    let mut run = play("q<enter> ~start(5) ~delta(```rust\\nfn main\\n)");
+    assert_eq!(n_works(&run), 0);
+    run.play("~delta(```\\n)");
+    run.work();
+    run.state.layout();
+    let tones: Vec<Tone> = run.state.transcript.rows(0, 100).flatten().map(|(tone, _)| *tone).collect();
+    assert!(tones.contains(&Tone::Keyword), "{tones:?}");
+    run.play("~delta(more\\n) ~finish");
+    assert_eq!(n_works(&run), 0, "once is enough");
 }

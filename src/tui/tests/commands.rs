@@ -73,3 +73,23 @@ fn tab_completes_the_first_command_that_fits() {
     assert_eq!(play("/q<tab>").state.composer.text(), "/quit");
     assert_eq!(play("th<tab>").state.composer.text(), "th");
 }
+
+#[test]
+fn themes_are_tried_out_in_their_list() {
+    let theme = |name: &str| Effect::Theme(name.to_owned());
+    let mut run = play("");
+    run.state.themes = ["auto", "night", "paper"].map(str::to_owned).into();
+    run.state.theme = "auto".to_owned();
+    run.play("/theme<enter> <down>");
+    assert_eq!(run.effects, [theme("night")]);
+    run.play("<esc>");
+    assert_eq!(run.effects.last(), Some(&theme("auto")));
+    run.play("/theme<enter> <down> <c-c>");
+    assert_eq!(run.effects.last(), Some(&theme("auto")));
+    run.play("/theme<enter> pap");
+    assert_eq!(run.effects.last(), Some(&theme("paper")));
+    run.play("<enter>");
+    assert_eq!(run.state.theme, "paper");
+    run.play("/theme night<enter>");
+    assert_eq!(run.effects.last(), Some(&theme("night")));
+}

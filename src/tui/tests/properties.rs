@@ -7,8 +7,8 @@ use super::*;
 fn step() -> impl Strategy<Value = String> {
     let keys = proptest::sample::select(vec![
         "enter", "esc", "up", "down", "left", "right", "home", "end", "pgup", "pgdn", "tab", "bs", "space",
-        "f1", "f2", "c-o", "a-v", "a-enter", "c-j", "c-c", "c-d", "c-t", "c-n", "c-l", "c-z", "c-w", "c-u",
-        "c-k", "c-y", "c-_", "a-b", "a-f", "c-left", "s-enter", "c-a", "c-e", "q",
+        "f1", "f2", "c-o", "a-v", "a-enter", "c-j", "c-c", "c-d", "c-t", "c-n", "c-b", "c-r", "del", "c-l",
+        "c-z", "c-w", "c-u", "c-k", "c-y", "c-_", "a-b", "a-f", "c-left", "s-enter", "c-a", "c-e", "q",
     ]);
     let events = proptest::sample::select(vec![
         "~loaded",
@@ -34,6 +34,18 @@ fn step() -> impl Strategy<Value = String> {
         "~wait(700)",
         "~paste(a\\nbe\u{301}\\n漢)",
         "/regen",
+        "/edit",
+        "/edit 1",
+        "/continue",
+        "/undo",
+        "/branch",
+        "/history",
+        "/copy c1",
+        "~kept(7)",
+        "~history(7 one; 8 two)",
+        "~deleted(7 one)",
+        "~renamed(8 z)",
+        "~off(broken)",
         "/new",
         "/set top_k 3",
         "/system x",

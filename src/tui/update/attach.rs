@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::chat::{Detail, Picture, PictureSource};
+use crate::chat::{Detail, Part, Picture, PictureSource};
 use crate::msg::{Command, PictureFacts, PictureId};
 use crate::sanitize::{clean, one_line};
 use crate::tui::attach::{Attached, Kind};
@@ -167,6 +167,21 @@ pub fn model_is_known(state: &mut State) {
     }
 }
 
+/// The pictures of a kept message, and the questions about them.
+pub fn kept(state: &mut State, parts: &[Part]) -> (Vec<Attached>, Vec<Effect>) {
+    let mut attached = Vec::new();
+    for part in parts {
+        let (kind, what) = match part {
+            Part::Text(_) => continue,
+            Part::Image(what) => (Kind::Still, what.clone()),
+            Part::Clip(what) => (Kind::Clip, what.clone()),
+        };
+        attached.push(Attached { id: next_id(state), kind, what, facts: None, preview: None });
+    }
+    let effects = attached.iter().map(inspect).collect();
+    (attached, effects)
+}
+
 /// Asks about pictures again that came back without an answer.
 pub fn inspect_unknown(state: &mut State) -> Vec<Effect> {
     let mut effects = Vec::new();
@@ -207,7 +222,12 @@ fn change(state: &mut State, picture: PictureId, change: impl FnOnce(&mut Attach
     match state.attached.iter_mut().chain(waiting).find(|attached| attached.id == picture) {
         Some(attached) => change(attached),
         None => {
-            state.transcript.change_attached(picture, change);
+            // The conversation holds what was read, whatever happens to the file.
+            if let Some((node, draft)) = state.transcript.change_attached(picture, change)
+                && let Some(node) = state.chat.node_mut(node)
+            {
+                node.message = draft.message();
+            }
         }
     }
 }

@@ -13,8 +13,8 @@ use crate::tui::theme::Tone;
 use crate::tui::view::help;
 
 use super::{
-    attach, back_to_draft, completion, follow, models, new_chat, notify, picker, quit, scroll, slash,
-    start_turn, stop,
+    attach, back_to_draft, completion, follow, list, models, new_chat, notify, picker, quit, scroll, slash,
+    stop, turns,
 };
 
 /// A second Ctrl+C within this time quits.
@@ -34,6 +34,9 @@ pub fn key(state: &mut State, key: KeyEvent) -> Vec<Effect> {
     }
     if state.picker.is_some() && !means_the_same_everywhere(action) {
         return picker::key(state, key);
+    }
+    if state.list.is_some() && !means_the_same_everywhere(action) {
+        return list::key(state, key);
     }
     if state.models.open.is_some()
         && !means_the_same_everywhere(action)
@@ -76,6 +79,7 @@ fn act(state: &mut State, action: Action) -> Vec<Effect> {
             state.history.stop_browsing();
             state.composer.newline();
         }
+        Action::Escape if state.editing.take().is_some() => notify(state, Tone::Faint, "Not edited", 3),
         Action::Escape => return stop(state),
         Action::Interrupt => return interrupt(state),
         Action::Quit => return quit(state),
@@ -92,6 +96,7 @@ fn act(state: &mut State, action: Action) -> Vec<Effect> {
         Action::PickFile => return picker::open(state),
         Action::PasteClipboard => return vec![Effect::Work(Work::ReadClipboard)],
         Action::NewChat => return new_chat(state),
+        Action::Branches => list::open_branches(state),
         // A terminal may have lost the pictures too.
         Action::Redraw => return [vec![Effect::Redraw], attach::make_previews(state)].concat(),
         Action::Suspend => return vec![Effect::Suspend],
@@ -157,7 +162,7 @@ fn send(state: &mut State) -> Vec<Effect> {
             }
             Model::Ready(_) if state.active.is_none() => {
                 let draft = take_draft(state, text, message);
-                start_turn(state, draft, None)
+                turns::start(state, draft)
             }
             Model::Ready(_) | Model::Loading => {
                 let draft = take_draft(state, text, message);
@@ -182,6 +187,9 @@ fn take_draft(state: &mut State, typed: &str, text: String) -> Draft {
 fn interrupt(state: &mut State) -> Vec<Effect> {
     if state.picker.take().is_some() || state.models.open.take().is_some() {
         return Vec::new();
+    }
+    if state.list.is_some() {
+        return list::close(state);
     }
     if state.quit_armed_until.is_some() {
         return quit(state);

@@ -3,12 +3,13 @@
 use crate::chat::Channel;
 use crate::msg::{Event, ModelInfo, TurnId, TurnStats};
 use crate::sanitize::{clean, one_line};
-use crate::tui::effect::Effect;
+use crate::tui::effect::{Effect, Work};
+use crate::tui::markdown::code_blocks;
 use crate::tui::state::{Model, Scroll, State};
 use crate::tui::theme::Tone;
-use crate::tui::transcript::{Answer, Ending, Phase};
+use crate::tui::transcript::{Answer, Ending, Entry, Phase};
 
-use super::{attach, back_to_draft, models, note, queue_to_draft, send_queued};
+use super::{attach, back_to_draft, history, models, note, queue_to_draft, send_queued, turns};
 
 pub fn event(state: &mut State, event: Event) -> Vec<Effect> {
     if models::self_test(state, &event) {
@@ -37,6 +38,10 @@ pub fn event(state: &mut State, event: Event) -> Vec<Effect> {
                 answer.stats = stats;
             });
             state.new_below = state.scroll != Scroll::Follow;
+            // A fence may be complete.
+            if channel == Channel::Answer && text.contains(['`', '~', '\n']) {
+                return highlight(state, Some(turn));
+            }
         }
         Event::TurnFinished { turn, finish, stats } => {
             return end(state, turn, Ending::Finished(finish), Some(stats));
@@ -50,6 +55,7 @@ pub fn event(state: &mut State, event: Event) -> Vec<Effect> {
             grow(state, turn, |answer| answer.phase = Phase::Looking { picture, pictures, percent });
         }
         Event::PictureReady { picture, what, facts } => return attach::ready(state, picture, what, facts),
+        Event::History(event) => return history::event(state, event),
         Event::PictureRefused { picture, error } => attach::refused(state, picture, &error.message),
         Event::Models(event) => return models::event(state, event),
     }
@@ -96,6 +102,33 @@ fn failed(state: &mut State, reason: &str) {
     note(state, Tone::Error, text);
 }
 
+/// Has code highlighted that wasn't yet: of one answer while it grows, without its last block, or of all.
+pub fn highlight(state: &mut State, growing: Option<TurnId>) -> Vec<Effect> {
+    let mut blocks = Vec::new();
+    for entry in state.transcript.entries() {
+        let Entry::Answer(answer) = entry else { continue };
+        if growing.is_some_and(|turn| turn != answer.turn) || !has_fence(answer.text.shown()) {
+            continue;
+        }
+        let mut found = code_blocks(answer.text.shown());
+        if growing.is_some() && !ends_with_fence(answer.text.shown()) {
+            found.pop();
+        }
+        blocks.extend(found);
+    }
+    blocks.retain(|block| state.highlights.ask(block));
+    if blocks.is_empty() { Vec::new() } else { vec![Effect::Work(Work::Highlight(blocks))] }
+}
+
+fn has_fence(text: &str) -> bool {
+    text.contains("```") || text.contains("~~~")
+}
+
+fn ends_with_fence(text: &str) -> bool {
+    let text = text.trim_end();
+    text.ends_with("```") || text.ends_with("~~~")
+}
+
 fn is_active(state: &State, turn: TurnId) -> bool {
     state.active.is_some_and(|active| active.turn == turn)
 }
@@ -124,11 +157,12 @@ fn end(state: &mut State, turn: TurnId, ending: Ending, stats: Option<TurnStats>
         answer.phase = Phase::Ended(ending);
         nothing_said = answer.text.raw().is_empty() && answer.thinking.raw().is_empty();
     });
+    turns::ended(state, turn);
     state.active = None;
     state.last_stats = stats.or(state.last_stats);
     // Whether the session manager kept such a question is its own affair: the next turn says what holds.
     state.out_of_step |= did_fail || nothing_said;
-    let mut effects = Vec::new();
+    let mut effects = highlight(state, None);
     if did_fail {
         // What made this turn fail would most likely fail the next.
         queue_to_draft(state);
@@ -137,7 +171,7 @@ fn end(state: &mut State, turn: TurnId, ending: Ending, stats: Option<TurnStats>
             && !question.attached.is_empty()
         {
             back_to_draft(state, [question]);
-            effects = attach::inspect_unknown(state);
+            effects.extend(attach::inspect_unknown(state));
         }
     }
     effects.extend(send_queued(state));

@@ -1,6 +1,6 @@
 //! What the slash commands do.
 
-use crate::msg::Mtp;
+use crate::msg::{HistoryCommand, Mtp};
 use crate::tui::attach::Kind;
 use crate::tui::commands::{self, Slash, SystemChange};
 use crate::tui::drafts::{self, SpecView};
@@ -9,7 +9,7 @@ use crate::tui::state::{Help, HelpPage, Model, State};
 use crate::tui::theme::Tone;
 use crate::tui::transcript::figures;
 
-use super::{attach, follow, models, new_chat, note, notify, picker, quit, start_turn};
+use super::{attach, copy, follow, history, list, models, new_chat, note, notify, picker, quit, turns};
 
 pub fn run(state: &mut State, command: Slash) -> Vec<Effect> {
     match command {
@@ -18,7 +18,18 @@ pub fn run(state: &mut State, command: Slash) -> Vec<Effect> {
         Slash::Model(filter) => return models::open(state, &filter),
         Slash::New => return new_chat(state),
         Slash::Quit => return quit(state),
-        Slash::Regenerate(seed) => return regenerate(state, seed),
+        Slash::Regenerate(seed) => return turns::regenerate(state, seed),
+        Slash::Continue => return turns::go_on(state),
+        Slash::Edit(number) => turns::edit(state, number),
+        Slash::Undo => return turns::undo(state),
+        Slash::Branch => list::open_branches(state),
+        Slash::History(words) => return list::open_history(state, &words),
+        Slash::Resume(stored) => return history::resume(state, stored),
+        Slash::Rename(title) => return history::rename(state, &title),
+        Slash::Copy(what) => return copy::copy(state, what),
+        Slash::Theme(None) => list::open_themes(state),
+        Slash::Theme(Some(name)) => return list::choose_theme(state, name),
+        Slash::Export(format, file) => return copy::export_to(state, format, &file),
         Slash::Image(paths) if paths.is_empty() => return picker::open(state),
         Slash::Image(paths) => return attach::typed(state, Kind::Still, &paths),
         Slash::Clip(paths) => return attach::typed(state, Kind::Clip, &paths),
@@ -63,7 +74,7 @@ pub fn run(state: &mut State, command: Slash) -> Vec<Effect> {
             notify(state, Tone::Faint, "Set, from the next message · /set lists the settings", 5);
         }
         Slash::System(None) => {
-            let text = match &state.system {
+            let text = match &state.chat.system {
                 Some(text) => format!("System prompt:\n{text}"),
                 None => "No system prompt. /system TEXT sets one".to_owned(),
             };
@@ -74,9 +85,11 @@ pub fn run(state: &mut State, command: Slash) -> Vec<Effect> {
                 SystemChange::Remove => (None, "System prompt removed, from the next message"),
                 SystemChange::Replace(text) => (Some(text), "System prompt set, from the next message"),
             };
-            state.system = system;
+            state.chat.system.clone_from(&system);
             state.out_of_step = true;
             notify(state, Tone::Faint, text, 5);
+            let conversation = state.conversation;
+            return history::change(state, HistoryCommand::SetSystem { conversation, system });
         }
         Slash::Stats => say(state, stats_text(state)),
     }
@@ -105,27 +118,6 @@ fn shown(view: SpecView) -> &'static str {
 fn say(state: &mut State, text: String) {
     note(state, Tone::Faint, text);
     follow(state);
-}
-
-fn regenerate(state: &mut State, seed: Option<u64>) -> Vec<Effect> {
-    if state.active.is_some() {
-        notify(state, Tone::Warning, "An answer is being written · Esc stops it", 5);
-        return Vec::new();
-    }
-    if !matches!(state.model, Model::Ready(_)) {
-        notify(state, Tone::Warning, "There is no model to answer yet", 5);
-        return Vec::new();
-    }
-    match state.transcript.take_last_message() {
-        Some(draft) => {
-            state.out_of_step = true;
-            start_turn(state, draft, seed)
-        }
-        None => {
-            notify(state, Tone::Warning, "Nothing to answer again yet", 5);
-            Vec::new()
-        }
-    }
 }
 
 fn settings_text(state: &State) -> String {

@@ -3,6 +3,7 @@
 use ratatui::Frame;
 use ratatui::layout::Rect;
 
+use crate::sanitize::one_line;
 use crate::tui::layout::WIDE;
 use crate::tui::state::{Model, State};
 use crate::tui::theme::{Theme, Tone};
@@ -23,7 +24,10 @@ pub fn draw(frame: &mut Frame, state: &State, theme: Theme, area: Rect) {
     let mut row: Row = vec![(Tone::Text, " ".to_owned())];
     row.extend(name(state, wide, room));
     let gap = width.saturating_sub(row_width(&row) + meter_width + 1);
+    let title = if wide { title(state, gap) } else { String::new() };
+    let gap = gap.saturating_sub(display_width(&title));
     row.push((Tone::Text, " ".repeat(gap)));
+    row.push((Tone::Faint, title));
     row.extend(meter);
     frame.render_widget(owned_line(row, theme), area);
 }
@@ -42,6 +46,18 @@ fn name(state: &State, wide: bool, room: usize) -> Row {
             let room = room.saturating_sub(brand.len() + 2);
             vec![(Tone::Brand, brand.to_owned()), (Tone::Faint, format!("  {}", shorten(rest, room)))]
         }
+    }
+}
+
+/// What the conversation is called, where there is room between the others.
+fn title(state: &State, room: usize) -> String {
+    const MIN: usize = 12;
+    const MAX: usize = 40;
+    // Two spaces on the left, three on the right.
+    let room = room.saturating_sub(5).min(MAX);
+    match state.title() {
+        Some(title) if room >= MIN => format!("{}   ", shorten(&one_line(&title), room)),
+        _ => String::new(),
     }
 }
 

@@ -136,7 +136,10 @@ fn doing(answer: &Answer, stopping: bool) -> String {
 fn idle(state: &State) -> String {
     let thinking = if state.thinks() { "thinking on" } else { "thinking off" };
     let mut parts = vec!["ready".to_owned(), thinking.to_owned()];
-    if state.system.is_some() {
+    if let Some(number) = state.editing.and_then(|node| state.transcript.number_of(node)) {
+        parts.insert(0, format!("editing [{number}]"));
+    }
+    if state.chat.system.is_some() {
         parts.push("system prompt".to_owned());
     }
     if let Some(mtp) = state.options.mtp {

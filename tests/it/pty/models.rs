@@ -35,7 +35,7 @@ impl Home {
             ("OLLAMA_MODELS", "/nowhere"),
         ];
         let arguments = [arguments, &["--images", "off"]].concat();
-        Terminal::start_with(XTERM, Path::new(PROGRAM), &arguments, &environment, 100, 30)
+        Terminal::start_with(self.0.path(), XTERM, Path::new(PROGRAM), &arguments, &environment, 100, 30)
     }
 }
 

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, SlavePty, native_pty_system};
+use tempfile::TempDir;
 
 /// Generous: the machine may be building something else, and a missed deadline fails the test.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -21,6 +22,8 @@ pub struct Terminal {
     writer: Arc<Mutex<Box<dyn Write + Send>>>,
     output: Arc<Output>,
     modes_before: String,
+    /// The history of a program that shares none with another.
+    _data: Option<TempDir>,
 }
 
 struct Output {
@@ -37,7 +40,7 @@ struct Seen {
 pub type Answers = &'static [(&'static str, &'static str)];
 
 /// Programs ask every terminal what it is; the emulator doesn't answer by itself.
-const USUAL_ANSWERS: Answers = &[("\x1b[c", "\x1b[?62;22c")];
+pub const USUAL_ANSWERS: Answers = &[("\x1b[c", "\x1b[?62;22c")];
 
 impl Terminal {
     /// Starts `program` in a terminal of this size.
@@ -53,12 +56,28 @@ impl Terminal {
         columns: u16,
         rows: u16,
     ) -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let mut terminal = Self::start_in(data.path(), answers, program, arguments, columns, rows);
+        terminal._data = Some(data);
+        terminal
+    }
+
+    /// The same, with what is kept in this folder.
+    pub fn start_in(
+        data: &Path,
+        answers: Answers,
+        program: &Path,
+        arguments: &[&str],
+        columns: u16,
+        rows: u16,
+    ) -> Self {
         // No test looks at the real Hub.
-        Self::start_with(answers, program, arguments, &[("HF_HUB_OFFLINE", "1")], columns, rows)
+        Self::start_with(data, answers, program, arguments, &[("HF_HUB_OFFLINE", "1")], columns, rows)
     }
 
     /// The same, with these environment variables.
     pub fn start_with(
+        data: &Path,
         answers: Answers,
         program: &Path,
         arguments: &[&str],
@@ -78,8 +97,15 @@ impl Terminal {
         command.args(arguments);
         command.env("TERM", "xterm-256color");
         command.env("LOQUAT_SAVED_STATES", "off");
+        command.env("LOQUAT_DATA_DIR", data);
+        command.env("LOQUAT_CONFIG_DIR", data);
+        command.env("XDG_CACHE_HOME", data);
+        command.env_remove("LOQUAT_HISTORY");
         // What the terminal around the tests is must not matter.
         for name in ["TMUX", "TERM_PROGRAM", "LC_TERMINAL", "SSH_CONNECTION", "SSH_TTY", "LOQUAT_IMAGES"] {
+            command.env_remove(name);
+        }
+        for name in ["COLORTERM", "COLORFGBG", "NO_COLOR", "WT_SESSION", "LOQUAT_THEME", "LOQUAT_MODEL"] {
             command.env_remove(name);
         }
         for (name, value) in environment {
@@ -92,7 +118,7 @@ impl Terminal {
         thread::spawn(move || watch(answers, reader, &reader_output, &reader_writer));
         let modes_before = modes(&*pair.master);
         let child = pair.slave.spawn_command(command).unwrap();
-        Self { child, master: pair.master, _slave: pair.slave, writer, output, modes_before }
+        Self { child, master: pair.master, _slave: pair.slave, writer, output, modes_before, _data: None }
     }
 
     /// Types bytes as a terminal sends them: `\r` is Enter, `\x1b` Esc, `\x04` Ctrl+D.

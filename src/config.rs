@@ -1,0 +1,170 @@
+//! The configuration: which settings there are, and files that set them.
+//!
+//! A setting is found in the first of these that has it: a flag, an environment variable, the file of `--config`,
+//! `.loquat.toml` of the working folder (harmless settings only), the person's own file. What none of them has is the
+//! program's or the model's default. Settings that no file knows are errors: a typo must not go unseen.
+//!
+//! `fill` puts what the files say where no flag and no variable said anything, so that nothing else of the program
+//! knows of files.
+
+pub mod commands;
+mod edit;
+mod files;
+
+use std::env;
+use std::str::FromStr;
+
+use crate::chat::Detail;
+use crate::cli::{Cli, SavedStates, Switch};
+use crate::engine::device::DeviceChoice;
+use crate::msg::Mtp;
+use crate::tui::Images;
+
+pub use files::{Config, ConfigError, Origin};
+
+/// A setting.
+pub struct Key {
+    /// With its table: `sampling.top_p`.
+    pub name: &'static str,
+    /// Stands for it in the environment.
+    pub variable: Option<&'static str>,
+    /// A stranger's folder may set it: it opens no file, keeps nothing, and says nothing to the model.
+    pub is_harmless: bool,
+    /// `true` and `false` in files; on and off elsewhere.
+    pub is_switch: bool,
+    check: fn(&str) -> Result<(), String>,
+}
+
+const fn key(
+    name: &'static str,
+    variable: Option<&'static str>,
+    is_harmless: bool,
+    check: fn(&str) -> Result<(), String>,
+) -> Key {
+    Key { name, variable, is_harmless, is_switch: false, check }
+}
+
+const fn switch(name: &'static str, variable: Option<&'static str>, is_harmless: bool) -> Key {
+    Key { name, variable, is_harmless, is_switch: true, check: parses::<Switch> }
+}
+
+#[rustfmt::skip] // One line a setting: it is read as a table.
+pub const KEYS: [Key; 20] = [
+    key("model", Some("LOQUAT_MODEL"), false, text),
+    key("device", Some("LOQUAT_DEVICE"), false, parses::<DeviceChoice>),
+    key("context", Some("LOQUAT_CONTEXT"), false, context),
+    key("saved_states", Some("LOQUAT_SAVED_STATES"), false, parses::<SavedStates>),
+    key("system", None, false, text),
+    switch("think", None, true),
+    key("max_tokens", None, true, parses::<std::num::NonZeroU32>),
+    key("mtp", None, true, parses::<Mtp>),
+    key("detail", None, true, parses::<Detail>),
+    key("sampling.temperature", None, true, number),
+    key("sampling.top_k", None, true, parses::<usize>),
+    key("sampling.top_p", None, true, number),
+    key("sampling.min_p", None, true, number),
+    key("sampling.presence_penalty", None, true, number),
+    key("sampling.frequency_penalty", None, true, number),
+    key("sampling.repetition_penalty", None, true, number),
+    key("sampling.seed", None, true, parses::<u64>),
+    switch("history.save", Some("LOQUAT_HISTORY"), false),
+    key("ui.theme", Some("LOQUAT_THEME"), true, text),
+    key("ui.images", Some("LOQUAT_IMAGES"), true, parses::<Images>),
+];
+
+fn text(text: &str) -> Result<(), String> {
+    if text.trim().is_empty() { Err("expected some text".into()) } else { Ok(()) }
+}
+
+fn parses<T: FromStr<Err: ToString>>(text: &str) -> Result<(), String> {
+    text.parse::<T>().map(drop).map_err(|error| error.to_string())
+}
+
+/// The sampler knows the limits of each.
+fn number(text: &str) -> Result<(), String> {
+    match text.parse::<f32>() {
+        Ok(number) if number.is_finite() => Ok(()),
+        _ => Err("expected a number".into()),
+    }
+}
+
+fn context(text: &str) -> Result<(), String> {
+    match text.parse::<u32>() {
+        Ok(16..) => Ok(()),
+        _ => Err("expected a number of tokens, at least 16".into()),
+    }
+}
+
+/// The setting with this name.
+///
+/// # Errors
+/// A sentence with the name that was meant, if one is near.
+pub fn known(name: &str) -> Result<&'static Key, String> {
+    KEYS.iter().find(|key| key.name == name).ok_or_else(|| {
+        let near = crate::tui::nearest(name, KEYS.iter().map(|key| key.name));
+        let hint = near.map_or_else(
+            || "`loquat config show` lists all".to_owned(),
+            |near| format!("did you mean {near}?"),
+        );
+        format!("there is no setting {name}; {hint}")
+    })
+}
+
+/// Puts what the files say where nothing else was said.
+///
+/// # Errors
+/// A sentence about a value that can't be used.
+pub fn fill(cli: &mut Cli, config: &Config) -> Result<(), ConfigError> {
+    let (model, turn, screen) = (&mut cli.model, &mut cli.turn, &mut cli.screen);
+    fill_one(&mut model.model, config, "model")?;
+    fill_one(&mut model.device, config, "device")?;
+    fill_one(&mut model.context, config, "context")?;
+    fill_one(&mut model.saved_states, config, "saved_states")?;
+    fill_one(&mut turn.system, config, "system")?;
+    fill_one(&mut turn.think, config, "think")?;
+    fill_one(&mut turn.max_tokens, config, "max_tokens")?;
+    fill_one(&mut turn.mtp, config, "mtp")?;
+    fill_one(&mut turn.detail, config, "detail")?;
+    fill_one(&mut turn.temperature, config, "sampling.temperature")?;
+    fill_one(&mut turn.top_k, config, "sampling.top_k")?;
+    fill_one(&mut turn.top_p, config, "sampling.top_p")?;
+    fill_one(&mut turn.min_p, config, "sampling.min_p")?;
+    fill_one(&mut turn.presence_penalty, config, "sampling.presence_penalty")?;
+    fill_one(&mut turn.frequency_penalty, config, "sampling.frequency_penalty")?;
+    fill_one(&mut turn.repetition_penalty, config, "sampling.repetition_penalty")?;
+    fill_one(&mut turn.seed, config, "sampling.seed")?;
+    fill_one(&mut screen.theme, config, "ui.theme")?;
+    fill_one(&mut screen.images, config, "ui.images")?;
+    let mut saves = cli.history.no_history.then_some(Switch::Off);
+    fill_one(&mut saves, config, "history.save")?;
+    cli.history.no_history = saves == Some(Switch::Off);
+    Ok(())
+}
+
+fn fill_one<T: FromStr<Err: ToString>>(
+    slot: &mut Option<T>,
+    config: &Config,
+    name: &str,
+) -> Result<(), ConfigError> {
+    let Some((key, value, origin)) = config.get(name) else { return Ok(()) };
+    if slot.is_some() || variable(key).is_some() {
+        return Ok(());
+    }
+    let parsed = value.parse().map_err(|error: T::Err| ConfigError::Value {
+        origin: origin.clone(),
+        name: key.name,
+        value: value.to_owned(),
+        why: error.to_string(),
+    })?;
+    *slot = Some(parsed);
+    Ok(())
+}
+
+/// What the environment says; an empty variable says nothing.
+pub fn variable(key: &Key) -> Option<String> {
+    let value = env::var_os(key.variable?)?;
+    Some(value.to_string_lossy().into_owned()).filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests;

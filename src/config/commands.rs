@@ -1,0 +1,119 @@
+//! `loquat config`: what holds and why, and changing it.
+
+use std::env;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::Command;
+
+use crate::cli::ConfigCommand;
+use crate::sanitize::one_line;
+
+use super::edit::{TEMPLATE, set, user_file, write};
+use super::files::{Config, ConfigError, Origin, check_text, read};
+use super::{KEYS, Key, known, variable};
+
+/// # Errors
+/// A sentence.
+pub fn run(command: &ConfigCommand, explicit: Option<&Path>) -> Result<(), String> {
+    let said = |error: ConfigError| error.to_string();
+    match command {
+        ConfigCommand::Show { origin } => {
+            let config = load(explicit)?;
+            let mut out = String::new();
+            for key in &KEYS {
+                let (value, from) = holds(&config, key.name);
+                let line = match value {
+                    Some(value) => format!("{} = {}", key.name, shown(key, &value)),
+                    None => format!("{} is not set", key.name),
+                };
+                match origin {
+                    true => out.push_str(&format!("{line:<44} # {}\n", one_line(&from.to_string()))),
+                    false if from != Origin::Default => out.push_str(&format!("{line}\n")),
+                    false => {}
+                }
+            }
+            print(&out)
+        }
+        ConfigCommand::Path => print(&format!("{}\n", user_file().map_err(said)?.display())),
+        ConfigCommand::Get { name } => {
+            known(name)?;
+            match holds(&load(explicit)?, name) {
+                (Some(value), _) => print(&format!("{}\n", one_line(&value))),
+                (None, _) => Err(format!("{name} is not set: the default holds (`loquat config show`)")),
+            }
+        }
+        ConfigCommand::Set { name, value } => {
+            let path = explicit.map_or_else(user_file, |path| Ok(path.to_owned())).map_err(said)?;
+            set(&path, name, value).map_err(said)
+        }
+        ConfigCommand::Check { file: Some(file) } => {
+            let text =
+                read(file).map_err(said)?.ok_or_else(|| format!("there is no file {}", file.display()))?;
+            check_text(file, &text).map_err(said)
+        }
+        ConfigCommand::Check { file: None } => load(explicit).map(drop),
+        ConfigCommand::Edit => edit(),
+    }
+}
+
+fn load(explicit: Option<&Path>) -> Result<Config, String> {
+    Config::load(explicit, &env::current_dir().unwrap_or_default()).map_err(|error| error.to_string())
+}
+
+/// What holds without any flag.
+fn holds(config: &Config, name: &str) -> (Option<String>, Origin) {
+    let key = KEYS.iter().find(|key| key.name == name);
+    if let Some(key) = key
+        && let (Some(value), Some(variable)) = (variable(key), key.variable)
+    {
+        return (Some(value), Origin::Variable(variable));
+    }
+    match config.get(name) {
+        Some((_, value, origin)) => (Some(value.to_owned()), origin),
+        None => (None, Origin::Default),
+    }
+}
+
+/// As it stands in a file.
+fn shown(key: &Key, value: &str) -> String {
+    let is_bare = value.parse::<f64>().is_ok_and(f64::is_finite);
+    match one_line(value).as_str() {
+        "on" if key.is_switch => "true".into(),
+        "off" if key.is_switch => "false".into(),
+        text if is_bare => text.into(),
+        text => toml::Value::from(text).to_string(),
+    }
+}
+
+/// Opens the person's file in their editor, and looks for mistakes afterwards.
+fn edit() -> Result<(), String> {
+    let path = user_file().map_err(|error| error.to_string())?;
+    if read(&path).map_err(|error| error.to_string())?.is_none() {
+        write(&path, TEMPLATE).map_err(|error| error.to_string())?;
+    }
+    let named = ["VISUAL", "EDITOR"]
+        .into_iter()
+        .find_map(|name| env::var(name).ok().filter(|it| !it.trim().is_empty()));
+    let editor = named.unwrap_or_else(|| if cfg!(windows) { "notepad" } else { "vi" }.to_owned());
+    // Editors are often named with their flags, as in `code --wait`.
+    let mut words = editor.split_whitespace();
+    let program = words.next().unwrap_or("vi");
+    let status = Command::new(program).args(words).arg(&path).status();
+    match status {
+        Ok(status) if status.success() => {}
+        Ok(_) => return Err(format!("{program} ended with an error; {} may be unchanged", path.display())),
+        Err(error) => {
+            return Err(format!("{program} can't be started: {error}; EDITOR names another editor"));
+        }
+    }
+    let text = read(&path).map_err(|error| error.to_string())?.unwrap_or_default();
+    check_text(&path, &text).map_err(|error| error.to_string())
+}
+
+fn print(text: &str) -> Result<(), String> {
+    match io::stdout().write_all(text.as_bytes()) {
+        // Whoever reads has read enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(|error| error.to_string()),
+    }
+}

@@ -1,0 +1,151 @@
+//! Kept conversations: a SQLite database and, beside it, a folder of pictures named by their SHA-256.
+//!
+//! Several programs may have it open at once: the log is written ahead (WAL), a writer waits for another one, and
+//! rows are numbered by the database. A program that is killed loses what it hadn't written, nothing else. Only
+//! their owner may read the files.
+//!
+//! Everything in it is untrusted text: whoever shows it cleans it. Knows nothing of terminals, models or the
+//! session; `writer` is the thread through which a session uses it.
+
+mod conversations;
+mod pictures;
+mod search;
+mod writer;
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rusqlite::{Connection, ErrorCode, TransactionBehavior};
+
+use crate::msg::StoredId;
+
+pub use conversations::{Kept, NewMessage};
+pub use writer::{Job, Writer};
+
+/// One step of the database's form each; a step that was released is never changed.
+const MIGRATIONS: [&str; 1] = [include_str!("store/migrations/0001_init.sql")];
+
+/// How long a writer waits for another program's.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const FILE: &str = "history.db";
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("{path} can't be used: {source}")]
+    Folder { path: PathBuf, source: io::Error },
+    #[error(
+        "the history {path} is damaged; move it away to begin a new one (`sqlite3 {path} .recover` saves what can be saved)"
+    )]
+    Damaged { path: PathBuf },
+    #[error(
+        "the history {path} is of a newer Loquat (format {found}, this one knows {known}); update Loquat"
+    )]
+    Newer { path: PathBuf, found: i64, known: i64 },
+    #[error("there is no conversation {}; `loquat history list` shows all", .0.0)]
+    Unknown(StoredId),
+    #[error("there is no conversation yet")]
+    Empty,
+    #[error("a message belongs to nothing that was kept")]
+    Stray,
+    #[error("the history {path} can't be used: {source}")]
+    Database { path: PathBuf, source: rusqlite::Error },
+}
+
+pub struct Store {
+    db: Connection,
+    folder: PathBuf,
+}
+
+impl Store {
+    /// Opens the history in `folder`, or begins one.
+    ///
+    /// # Errors
+    /// Everything but `Unknown`, `Empty` and `Stray`.
+    pub fn open(folder: &Path) -> Result<Self, StoreError> {
+        let path = folder.join(FILE);
+        let unusable = |source| StoreError::Folder { path: folder.to_owned(), source };
+        create_private_folder(folder).map_err(unusable)?;
+        create_private_file(&path).map_err(|source| StoreError::Folder { path: path.clone(), source })?;
+        let failed = |error| database_error(&path, error);
+        let mut db = Connection::open(&path).map_err(failed)?;
+        db.busy_timeout(PATIENCE).map_err(failed)?;
+        // Which journal it is was decided by whoever began it; here it only costs a look.
+        db.pragma_update(None, "journal_mode", "wal").map_err(failed)?;
+        // With a log, a program that is killed loses nothing that was written; only a power cut may.
+        db.pragma_update(None, "synchronous", "normal").map_err(failed)?;
+        // Moving the log into the database waits for the disk, on a busy one for seconds: not while an answer grows.
+        db.pragma_update(None, "wal_autocheckpoint", 0).map_err(failed)?;
+        db.pragma_update(None, "foreign_keys", true).map_err(failed)?;
+        migrate(&mut db, &path)?;
+        Ok(Self { db, folder: folder.to_owned() })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join(FILE)
+    }
+
+    fn failed(&self, error: rusqlite::Error) -> StoreError {
+        database_error(&self.path(), error)
+    }
+}
+
+fn migrate(db: &mut Connection, path: &Path) -> Result<(), StoreError> {
+    let failed = |error| database_error(path, error);
+    let version = |db: &Connection| db.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0));
+    let known = MIGRATIONS.len() as i64;
+    match version(db).map_err(failed)? {
+        found if found == known => return Ok(()),
+        found if found > known => return Err(StoreError::Newer { path: path.to_owned(), found, known }),
+        _ => {}
+    }
+    // Another program may be doing the same; who comes second finds it done.
+    let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+    let done = version(&transaction).map_err(failed)?;
+    for step in MIGRATIONS.iter().skip(done.max(0) as usize) {
+        transaction.execute_batch(step).map_err(failed)?;
+    }
+    if done < known {
+        transaction.pragma_update(None, "user_version", known).map_err(failed)?;
+    }
+    transaction.commit().map_err(failed)
+}
+
+fn database_error(path: &Path, source: rusqlite::Error) -> StoreError {
+    let path = path.to_owned();
+    match source.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreError::Damaged { path },
+        _ => StoreError::Database { path, source },
+    }
+}
+
+fn create_private_folder(folder: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
+}
+
+/// SQLite gives the files beside it the rights that this one has.
+fn create_private_file(path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

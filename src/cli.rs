@@ -506,9 +506,6 @@ pub enum DevCommand {
         /// The safetensors file to write
         #[arg(long)]
         out: PathBuf,
-        /// Only `none` and `auto` so far
-        #[arg(long, default_value = "auto")]
-        quant: String,
     },
     /// Chat templates: JSONL of messages on standard input to JSONL of text and ids
     Render,

@@ -17,6 +17,7 @@ use std::str::FromStr;
 use crate::chat::Detail;
 use crate::cli::{Cli, SavedStates, Switch};
 use crate::engine::device::DeviceChoice;
+use crate::engine::weights::quantised::Quant;
 use crate::msg::Mtp;
 use crate::tui::Images;
 
@@ -49,10 +50,11 @@ const fn switch(name: &'static str, variable: Option<&'static str>, is_harmless:
 }
 
 #[rustfmt::skip] // One line a setting: it is read as a table.
-pub const KEYS: [Key; 20] = [
+pub const KEYS: [Key; 21] = [
     key("model", Some("LOQUAT_MODEL"), false, text),
     key("device", Some("LOQUAT_DEVICE"), false, parses::<DeviceChoice>),
     key("context", Some("LOQUAT_CONTEXT"), false, context),
+    key("quant", Some("LOQUAT_QUANT"), false, parses::<Quant>),
     key("saved_states", Some("LOQUAT_SAVED_STATES"), false, parses::<SavedStates>),
     key("system", None, false, text),
     switch("think", None, true),
@@ -119,6 +121,7 @@ pub fn fill(cli: &mut Cli, config: &Config) -> Result<(), ConfigError> {
     fill_one(&mut model.model, config, "model")?;
     fill_one(&mut model.device, config, "device")?;
     fill_one(&mut model.context, config, "context")?;
+    fill_one(&mut model.quant, config, "quant")?;
     fill_one(&mut model.saved_states, config, "saved_states")?;
     fill_one(&mut turn.system, config, "system")?;
     fill_one(&mut turn.think, config, "think")?;

@@ -1,7 +1,7 @@
 //! Conformance commands: they show what the engine computes, for comparison with other implementations.
 //! Hidden from `--help`, kept working. They take the same path through the engine as a chat does.
 //!
-//! `loquat dev forward --model DIR [--device D] [--quant none] --cases FILE.jsonl --out FILE.safetensors`
+//! `loquat dev forward --model DIR [--device D] [--quant none|q8|q4] --cases FILE.jsonl --out FILE.safetensors`
 //!     One case a line: `{"name": …, "ids": […]}` or `{"name": …, "messages": […]}`; optional `"greedy": N`,
 //!     `"split": [lengths of the pieces in which the prompt is read]`, `"hidden": true`, `"detail": "high"`,
 //!     `"enable_thinking": false`,
@@ -50,15 +50,7 @@ use crate::msg::{MAX_DRAFTS, TurnOptions};
 ///
 /// # Errors
 /// A sentence, with the outcome that it means.
-pub fn forward(
-    load: &LoadOptions,
-    quant: &str,
-    cases: &Path,
-    out: &Path,
-) -> Result<Outcome, (Outcome, String)> {
-    if !["none", "auto"].contains(&quant) {
-        return Err((Outcome::Usage, format!("--quant {quant} is not there yet; use none")));
-    }
+pub fn forward(load: &LoadOptions, cases: &Path, out: &Path) -> Result<Outcome, (Outcome, String)> {
     let file = File::open(cases)
         .map_err(|error| (Outcome::Usage, format!("cannot open {}: {error}", cases.display())))?;
     if reads_from(&[cases.to_owned()], out) {

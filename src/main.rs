@@ -281,7 +281,7 @@ fn keeping_session(
 
 fn run_dev(settings: &Settings, command: DevCommand) -> Outcome {
     let result = match command {
-        DevCommand::Forward { cases, out, quant } => dev::forward(&settings.load, &quant, &cases, &out),
+        DevCommand::Forward { cases, out } => dev::forward(&settings.load, &cases, &out),
         DevCommand::Render => dev::render(&settings.load.dir),
         DevCommand::Tokenize => dev::tokenize(&settings.load.dir),
     };

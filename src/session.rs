@@ -163,7 +163,7 @@ enum Done {
     Inspected(Event),
     Read { turn: TurnId, files: Result<Files, TurnError> },
     Models(ModelEvent),
-    ModelFound { name: String, path: Result<std::path::PathBuf, String> },
+    ModelFound { asked: u64, name: String, path: Result<PathBuf, String> },
     History(HistoryEvent),
 }
 
@@ -308,7 +308,8 @@ impl Manager {
         match done {
             Done::Inspected(event) => self.post(event),
             Done::Models(event) => self.post(Event::Models(event)),
-            Done::ModelFound { name, path } => match path {
+            Done::ModelFound { asked, name, path } => match path {
+                Ok(_) if !self.models.is_latest(asked) => {}
                 Ok(dir) => {
                     self.post(Event::Models(ModelEvent::Loading { name }));
                     self.next_model = Some(self.models.load_options(dir));

@@ -33,11 +33,15 @@ impl Fit {
     /// The verdict in a few words.
     pub fn verdict(&self) -> String {
         let memory = &self.inspection.memory;
+        let quantised = match self.inspection.bits {
+            Some(bits) => format!(" as {}", bits.name()),
+            None => String::new(),
+        };
         match (memory.fits(), memory.available, memory.fitting_context) {
             (Some(true), Some(available), _) => {
-                format!("fits, {} to spare", ByteSize(available - memory.needs.total()))
+                format!("fits{quantised}, {} to spare", ByteSize(available - memory.needs.total()))
             }
-            (Some(false), _, Some(tokens)) => format!("fits with --context {tokens}"),
+            (Some(false), _, Some(tokens)) => format!("fits{quantised} with --context {tokens}"),
             (Some(false), ..) => "too big".into(),
             _ => "can't be told: the GPU doesn't say how much memory it has".into(),
         }

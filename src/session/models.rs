@@ -10,6 +10,7 @@ use tokio::task::AbortHandle;
 
 use super::Done;
 use crate::catalog::{self, fit, here, resolve};
+use crate::engine::built_in;
 use crate::engine::generate::LoadOptions;
 use crate::engine::ram;
 use crate::hub::names::{ModelRef, RepoId};
@@ -28,11 +29,13 @@ pub struct Models {
     load: LoadOptions,
     chores: mpsc::UnboundedSender<Done>,
     download: Option<AbortHandle>,
+    /// Models that were asked for. Each is looked for on a thread of its own, so answers may come in another order.
+    asked: u64,
 }
 
 impl Models {
     pub fn new(load: LoadOptions, chores: mpsc::UnboundedSender<Done>) -> Self {
-        Self { load, chores, download: None }
+        Self { load, chores, download: None, asked: 0 }
     }
 
     /// Begins what was asked for.
@@ -50,14 +53,20 @@ impl Models {
             ModelCommand::Download(name) => self.download(name),
             ModelCommand::StopDownload => self.stop_download(),
             ModelCommand::Load(name) => {
-                let chores = self.chores.clone();
+                self.asked += 1;
+                let (chores, asked) = (self.chores.clone(), self.asked);
                 tokio::task::spawn_blocking(move || {
                     let path = find(&name);
                     // Nobody listens any more when the session has ended.
-                    let _ = chores.send(Done::ModelFound { name, path });
+                    let _ = chores.send(Done::ModelFound { asked, name, path });
                 });
             }
         }
+    }
+
+    /// Whether this is the model that was asked for last.
+    pub fn is_latest(&self, asked: u64) -> bool {
+        asked == self.asked
     }
 
     /// How to load the model at `dir`.
@@ -240,5 +249,10 @@ fn judge(load: &LoadOptions, name: &str) -> Result<Judgement, String> {
 fn find(name: &str) -> Result<PathBuf, String> {
     let hub = catalog::hub().map_err(|error| error.to_string())?;
     let found = Handle::current().block_on(resolve::resolve(&hub, name.as_ref(), None));
-    found.map_err(|error| error.to_string())
+    let path = found.map_err(|error| error.to_string())?;
+    // Loading would say so too, but the present model would be gone by then.
+    match path.exists() || built_in::is_built_in(&path) {
+        true => Ok(path),
+        false => Err("there is no model of this name, and no folder or file".into()),
+    }
 }

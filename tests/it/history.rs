@@ -151,7 +151,7 @@ fn a_damaged_history_is_told_and_the_chat_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("history")).unwrap();
     fs::write(dir.path().join("history/history.db"), "not a database at all ".repeat(500)).unwrap();
-    let terminal = chat(dir.path(), &["--temperature", "0", "--images", "off"]);
+    let terminal = chat(dir.path(), &["--model", "demo", "--temperature", "0", "--images", "off"]);
     terminal.wait_for_text("From now on this chat is not kept");
     terminal.wait_for_text("is damaged");
     terminal.wait_for_text("ready");

@@ -71,8 +71,8 @@ fn next_turn(state: &mut State) -> TurnId {
 
 /// What is known of an answer before its first word.
 fn answered(state: &State) -> Answered {
-    let (model, device) = match &state.model {
-        Model::Ready(info) => (info.name.clone(), info.device.clone()),
+    let (model, revision, device) = match &state.model {
+        Model::Ready(info) => (info.name.clone(), info.commit.clone(), info.device.clone()),
         Model::Loading | Model::Failed => Default::default(),
     };
     let mut settings: Vec<(String, String)> = commands::values(&state.options)
@@ -83,7 +83,7 @@ fn answered(state: &State) -> Answered {
     if let Some(mtp) = state.options.mtp {
         settings.push(("mtp".into(), mtp.to_string()));
     }
-    Answered { model, device, settings, ..Answered::default() }
+    Answered { model, revision, device, settings, ..Answered::default() }
 }
 
 /// Whether a turn may begin now; says why not.

@@ -364,7 +364,10 @@ impl Engine {
             &mut sampler,
             &mut |id, drafts| {
                 stats.drafts = drafts;
-                writer.token(id, &mut stats, progress);
+                match id {
+                    Some(id) => writer.token(id, &mut stats),
+                    None => writer.step(stats, progress),
+                }
             },
         );
         let (ending, drafts) = ending.map_err(|error| self.explained(error))?;
@@ -620,14 +623,17 @@ fn note(options: &LoadOptions, checkpoint: &weights::Checkpoint, bits: Option<Bi
         true => Some(built_in::NOTE.into()),
         false => checkpoint.description.as_ref().map(|description| format!("{description}.")),
     };
-    let quantised = bits.map(|bits| {
-        let why = match options.quant {
-            Quant::Auto => ": as they are they don't fit into memory",
-            Quant::None | Quant::To(_) => "",
-        };
-        format!("Its weights are quantised to {}{why}.", bits.name())
+    let copies = checkpoint.copies();
+    let quantised = bits.map(|bits| match options.quant {
+        _ if copies.is_some_and(Copies::is_empty) => {
+            "Its weights are quantised already and stay as they are.".into()
+        }
+        Quant::Auto => {
+            format!("Its weights are quantised to {}: as they are they don't fit into memory.", bits.name())
+        }
+        Quant::None | Quant::To(_) => format!("Its weights are quantised to {}.", bits.name()),
     });
-    let not_saved = checkpoint.copies().and_then(Copies::finish);
+    let not_saved = copies.and_then(Copies::finish);
     let sentences: Vec<String> = [about, quantised, not_saved].into_iter().flatten().collect();
     (!sentences.is_empty()).then(|| sentences.join(" "))
 }

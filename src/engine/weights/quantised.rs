@@ -168,10 +168,16 @@ impl Copies {
         Ok(weight)
     }
 
-    /// Ends the file, if one is being written; says what there is to say.
+    /// Whether nothing was plain.
+    pub fn is_empty(&self) -> bool {
+        self.state.lock().expect("nothing here panics").done.is_empty()
+    }
+
+    /// Ends the file, if one is being written; says what there is to say. Nothing makes no file.
     pub fn finish(&self) -> Option<String> {
         let mut state = self.state.lock().expect("nothing here panics");
-        if let Some(writer) = state.writer.take()
+        let writer = state.writer.take().filter(|_| !state.done.is_empty());
+        if let Some(writer) = writer
             && let Err(e) = writer.finish()
         {
             state.note = Some(not_saved(&e));

@@ -10,6 +10,7 @@ use crate::engine::sampler::GenerationConfig;
 use crate::engine::tokenizer::Tokenizer;
 use crate::engine::vision::processor_config::ProcessorConfig;
 use crate::engine::weights::Checkpoint;
+use crate::engine::weights::quantised::{Bits, Quant};
 
 fn fixture(name: &str) -> PathBuf {
     golden::path("gguf", &format!("{name}.gguf"))
@@ -156,14 +157,14 @@ fn shards_belong_together() {
 
 #[test]
 fn an_engine_says_what_it_found() {
-    let options =
-        LoadOptions { dir: fixture("dense-a-q8_0"), device: DeviceChoice::Cpu, ..LoadOptions::default() };
-    match Engine::load(&options) {
-        Ok(engine) => {
-            let note = engine.info().note.clone().unwrap();
-            assert_eq!(note, "dense-a-q8_0.gguf: GGUF, weights in Q8_0, F32.");
-            assert!(engine.info().can_draft);
-        }
-        Err(error) => panic!("{error}"),
-    }
+    let load = |quant| {
+        let (dir, device) = (fixture("dense-a-q8_0"), DeviceChoice::Cpu);
+        Engine::load(&LoadOptions { dir, device, quant, ..LoadOptions::default() }).unwrap()
+    };
+    let engine = load(Quant::Auto);
+    let found = "dense-a-q8_0.gguf: GGUF, weights in Q8_0, F32.";
+    assert_eq!(engine.info().note.as_deref(), Some(found));
+    assert!(engine.info().can_draft);
+    let said = load(Quant::To(Bits::Four)).info().note.clone().unwrap();
+    assert_eq!(said, format!("{found} Its weights are quantised already and stay as they are."));
 }

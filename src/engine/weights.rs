@@ -19,6 +19,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use half::{bf16, f16};
 use memmap2::Mmap;
@@ -278,6 +279,8 @@ fn check_shape(name: &str, expected: &[usize], got: &[usize]) -> Result<(), Weig
 pub struct Checkpoint {
     dir: PathBuf,
     shards: Vec<bytes::Bytes>,
+    /// When each file was last written to.
+    modified: Vec<Option<SystemTime>>,
     /// By the names in the files.
     entries: HashMap<String, Entry>,
     /// Of a GGUF file: what its tensors are called in the original.
@@ -299,6 +302,7 @@ impl Checkpoint {
         let mut checkpoint = Self {
             dir: dir.to_owned(),
             shards: Vec::new(),
+            modified: Vec::new(),
             entries: HashMap::new(),
             names: None,
             description: None,
@@ -326,6 +330,7 @@ impl Checkpoint {
             self.add(name, place).map_err(damaged)?;
         }
         self.shards.push(map);
+        self.modified.push(modified(path));
         Ok(())
     }
 
@@ -345,6 +350,7 @@ impl Checkpoint {
                 self.add(tensor.name, place).map_err(damaged)?;
             }
             self.shards.push(shard.map);
+            self.modified.push(modified(&shard.path));
         }
         Ok(())
     }
@@ -369,14 +375,16 @@ impl Checkpoint {
         }
     }
 
-    /// Tells checkpoints apart: by names, types and shapes of all tensors and some numbers of most of them. Two
-    /// models of one shape differ in nearly all of their numbers, so it isn't necessary to read them all.
+    /// Tells checkpoints apart: by names, types and shapes of all tensors, some numbers of most of them, and when the
+    /// files were last written to. Two models of one shape differ in nearly all of their numbers, and an edit of few
+    /// changes the time, so it isn't necessary to read them all.
     pub fn fingerprint(&self) -> [u8; 32] {
         const SAMPLES: usize = 4096;
         const SAMPLE_BYTES: usize = 64;
         let mut entries: Vec<_> = self.entries.iter().collect();
         entries.sort_by_key(|(name, _)| *name);
         let mut hash = Sha256::new();
+        hash.update(format!("{:?}\n", self.modified));
         let every = entries.len().div_ceil(SAMPLES).max(1);
         for (i, (name, entry)) in entries.into_iter().enumerate() {
             let Entry { shard, place } = entry;
@@ -581,6 +589,10 @@ impl Checkpoint {
             false => Err(WeightsError::NotFinite { name: name.to_owned() }),
         }
     }
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    path.metadata().and_then(|metadata| metadata.modified()).ok()
 }
 
 pub(super) fn map_file(path: &Path) -> Result<Mmap, WeightsError> {

@@ -48,7 +48,11 @@ const QUESTIONS: [&str; 3] = ["How do I attach a picture?", "And how do I quit?"
 
 /// A conversation of three turns, at whose end its state is saved.
 fn saved(folder: &Path) -> Vec<Message> {
-    let (mut engine, mut talk) = (engine(folder), Vec::new());
+    saved_by(engine(folder))
+}
+
+fn saved_by(mut engine: Engine) -> Vec<Message> {
+    let mut talk = Vec::new();
     for question in QUESTIONS {
         ask(&mut engine, &mut talk, question);
     }
@@ -164,11 +168,14 @@ fn another_model_of_the_same_shape_has_its_own_states() {
     ] {
         fs::write(model.join(name), built_in::file(&Path::new(built_in::DIR).join(name)).unwrap()).unwrap();
     }
+    let talk = saved_by(engine_of(model.clone(), folder.path(), Duration::ZERO));
+    let moved = folder.path().join("moved");
+    fs::rename(&model, &moved).unwrap();
+    let model = moved;
     let restored = |talk: &[Message]| {
         let mut engine = engine_of(model.clone(), folder.path(), Duration::ZERO);
         ask(&mut engine, &mut talk.to_vec(), "hello").1.restored_tokens
     };
-    let talk = saved(folder.path());
     assert!(restored(&talk) > 0, "the same model at another place");
     // Every number changed a little, as by training it further.
     let path = model.join("model.safetensors");

@@ -80,9 +80,9 @@ fn quantise_block(format: WeightFormat, values: &[f32], row: usize, block: &mut 
     let offset = if format == WeightFormat::Q8Panels { panels::Q8_OFFSET as f32 } else { 0.0 };
     let mut loss = Loss::default();
     for (x, u) in values.iter().zip(&fit.numbers) {
-        let error = x - (fit.scale * (u - offset) + fit.min);
-        loss.lost += f64::from(error * error);
-        loss.whole += f64::from(x * x);
+        let error = f64::from(x - (fit.scale * (u - offset) + fit.min));
+        loss.lost += error * error;
+        loss.whole += f64::from(*x) * f64::from(*x);
     }
     let numbers: [u8; BLOCK] = std::array::from_fn(|i| fit.numbers[i] as u8);
     panels::put(format, block, row, fit.scale, f16::from_f32(fit.min), &numbers[..values.len()]);

@@ -26,7 +26,9 @@ const EXTENSION: &str = "safetensors";
 const UNFINISHED: &str = "part";
 /// Room in the header for each tensor: its name twice, and what is said of it.
 const HEADER_BYTES_PER_TENSOR: usize = 512;
-/// Name under which the metadata says whether all is there.
+/// A tensor that would lose more stays as it is: its numbers are too large for scales in f16.
+const MOST_ERROR: f64 = 0.5;
+/// Name under which the metadata says what the file is.
 const ABOUT: &str = "loquat";
 
 /// How many bits a weight has after loading.
@@ -122,10 +124,12 @@ impl Copies {
     /// and `n_tensors` is how many this one has at most.
     pub fn open(folder: Option<&Path>, model: &str, bits: Bits, n_tensors: usize) -> Self {
         let path = folder.map(|folder| path_in(folder, model, bits));
-        let found = path.as_deref().and_then(read);
+        let found = path.as_deref().and_then(|path| read(path, model));
         let mut note = None;
         let writer = match (&found, path) {
-            (None, Some(path)) => Writer::new(path, n_tensors).map_err(|e| note = Some(not_saved(&e))).ok(),
+            (None, Some(path)) => {
+                Writer::new(path, model, n_tensors).map_err(|e| note = Some(not_saved(&e))).ok()
+            }
             _ => None,
         };
         let done = found.unwrap_or_default();
@@ -156,7 +160,10 @@ impl Copies {
         }
         let not_finite = || WeightsError::NotFinite { name: name.to_owned() };
         let Quantised { mut weight, error } =
-            quantise(&plain.into_matrix(), format).ok_or_else(not_finite)?;
+            quantise(&plain.clone().into_matrix(), format).ok_or_else(not_finite)?;
+        if error.relative() > MOST_ERROR {
+            return Ok(plain);
+        }
         weight.shape = shape.to_vec();
         if let Some(writer) = &mut state.writer
             && let Err(e) = writer.add(name, &weight, error.relative())
@@ -193,7 +200,7 @@ fn path_in(folder: &Path, model: &str, bits: Bits) -> PathBuf {
 /// What each tensor lost, as it was measured when the file in `folder` was made: the error's part of its numbers, by
 /// root mean squares. `None` if there is no such file.
 pub fn errors(folder: &Path, model: &str, bits: Bits) -> Option<BTreeMap<String, f64>> {
-    let tensors = read(&path_in(folder, model, bits))?;
+    let tensors = read(&path_in(folder, model, bits), model)?;
     Some(tensors.into_iter().map(|(name, (_, error))| (name, error)).collect())
 }
 
@@ -215,7 +222,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(path: PathBuf, n_tensors: usize) -> io::Result<Self> {
+    fn new(path: PathBuf, model: &str, n_tensors: usize) -> io::Result<Self> {
         let folder = path.parent().expect("the path has a folder");
         fs::create_dir_all(folder)?;
         let unfinished = path.with_extension(format!("{}.{UNFINISHED}", std::process::id()));
@@ -231,7 +238,7 @@ impl Writer {
             header_bytes,
             len: 0,
             tensors: serde_json::Map::new(),
-            metadata: serde_json::Map::new(),
+            metadata: [(ABOUT.into(), about(model).into())].into_iter().collect(),
             is_finished: false,
         })
     }
@@ -247,7 +254,6 @@ impl Writer {
     }
 
     fn finish(mut self) -> io::Result<()> {
-        self.metadata.insert(ABOUT.into(), format!("quantised weights, layout {VERSION}").into());
         let mut header = serde_json::Map::new();
         header.insert("__metadata__".into(), Value::Object(std::mem::take(&mut self.metadata)));
         header.append(&mut self.tensors);
@@ -302,13 +308,18 @@ fn understand(text: &str) -> Option<(WeightFormat, Vec<usize>, f64)> {
     Some((format, shape, words.next()?.parse().ok()?))
 }
 
+/// What the metadata of a file says, so that a renamed one is never taken for another model's.
+fn about(model: &str) -> String {
+    format!("quantised weights of {model}, layout {VERSION}")
+}
+
 /// The tensors of a finished file; `None` if there is none that can be used.
-fn read(path: &Path) -> Option<HashMap<String, (Weight, f64)>> {
+fn read(path: &Path, model: &str) -> Option<HashMap<String, (Weight, f64)>> {
     let map = bytes::Bytes::from_owner(map_file(path).ok()?);
     let places = super::safetensors::read_header(&map).ok()?;
     let (_, metadata) = SafeTensors::read_metadata(&map).ok()?;
     let said = metadata.metadata().as_ref()?;
-    said.get(ABOUT)?;
+    (*said.get(ABOUT)? == about(model)).then_some(())?;
     let weight = |(name, place): (String, super::Place)| {
         let (format, shape, error) = understand(said.get(&name)?)?;
         let columns = *shape.last()?;

@@ -45,6 +45,18 @@ fn the_next_start_maps_what_the_first_one_made() {
     let errors = errors(&folder, "model", Bits::Four).unwrap();
     assert!((0.03..0.12).contains(&errors[NAME]), "{errors:?}");
     assert!((0.001..0.01).contains(&errors["lm_head.weight"]), "{errors:?}");
+    // One that was given another model's name isn't used.
+    fs::copy(folder.join("model-q4-1.safetensors"), folder.join("renamed-q4-1.safetensors")).unwrap();
+    let renamed = Copies::open(Some(&folder), "renamed", Bits::Four, 2);
+    let made_anew = std::cell::Cell::new(false);
+    let plain_again = || {
+        made_anew.set(true);
+        plain()
+    };
+    renamed.get(NAME, &SHAPE, WeightFormat::Q4Panels, plain_again).unwrap();
+    assert!(made_anew.get());
+    drop(renamed);
+    fs::remove_file(folder.join("renamed-q4-1.safetensors")).unwrap();
     // Another checkpoint, and other bits, have files of their own.
     load(Some(&folder), "other", Bits::Four);
     load(Some(&folder), "model", Bits::Eight);
@@ -70,6 +82,31 @@ fn a_file_that_is_damaged_or_not_finished_is_made_anew() {
     assert!(!path.exists());
     drop(copies);
     assert_eq!(files(dir.path()), Vec::<String>::new());
+}
+
+#[test]
+fn an_edited_checkpoint_has_copies_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    for entry in golden::path("dense-a", "model").read_dir().unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, dir.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let fingerprint = || Checkpoint::open(dir.path()).unwrap().fingerprint();
+    let before = fingerprint();
+    assert_eq!(fingerprint(), before);
+    // The same bytes but for the time: whether they were changed can't be told without reading all of them.
+    let file = File::options().write(true).open(dir.path().join("model.safetensors")).unwrap();
+    file.set_modified(std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000)).unwrap();
+    assert_ne!(fingerprint(), before);
+}
+
+#[test]
+fn numbers_too_large_for_a_scale_are_kept() {
+    let huge = || Ok(Weight::from_f32(noise(3, 48 * 128).into_iter().map(|x| x * 3e38), SHAPE.to_vec()));
+    let copies = Copies::open(None, "model", Bits::Four, 1);
+    assert_eq!(copies.get(NAME, &SHAPE, WeightFormat::Q4Panels, huge).unwrap().format, WeightFormat::F32);
+    let eight = copies.get(NAME, &SHAPE, WeightFormat::Q8Panels, huge).unwrap();
+    assert_eq!(eight.format, WeightFormat::Q8Panels);
 }
 
 #[test]

@@ -419,6 +419,11 @@ fn of_two_that_want_the_same_one_fetches_and_the_other_waits() {
     });
     assert_eq!(first.path, second.path);
     let size = fs::metadata(fake.root.path().join("fake/big/model.safetensors")).unwrap().len();
+    // The server writes down a request after its last byte, which may be after we have it.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while fake.sent() < size && std::time::Instant::now() < deadline {
+        std::thread::yield_now();
+    }
     assert_eq!(fake.sent(), size, "it was fetched once");
     let waited = [&place, &again].map(|place| {
         place.notices.lock().unwrap().iter().any(|notice| matches!(notice, Notice::Waiting { .. }))

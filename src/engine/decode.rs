@@ -20,8 +20,7 @@ const MAX_WAITING: usize = 32;
 
 impl Engine {
     /// Writes tokens until the model stops, `max_tokens` are there, or `cancel` is set. `hidden` is the state of the
-    /// prompt's last token; `emit` gets each token with the figures of the steps before it, and `None` at the end of
-    /// each step.
+    /// prompt's last token; `emit` gets each token with the figures of the steps before it.
     pub(super) fn decode(
         &mut self,
         hidden: Tensor<2>,
@@ -29,7 +28,7 @@ impl Engine {
         max_tokens: usize,
         cancel: &AtomicBool,
         sampler: &mut Sampler,
-        emit: &mut dyn FnMut(Option<u32>, DraftStats),
+        emit: &mut dyn FnMut(u32, DraftStats),
     ) -> Result<(Ending, DraftStats), EngineError> {
         let n_valid = self.tokenizer.vocab_size();
         let mut stats = DraftStats::default();
@@ -51,7 +50,7 @@ impl Engine {
                 sampler.accept(id);
                 let is_right = drafts.get(i) == Some(&id);
                 accepted += usize::from(is_right);
-                emit(Some(id), stats);
+                emit(id, stats);
                 n_emitted += 1;
                 last = Some(id);
                 ending = match (cancel.load(Ordering::Relaxed), n_emitted == max_tokens) {
@@ -62,10 +61,6 @@ impl Engine {
                 if ending.is_some() || !is_right {
                     break;
                 }
-            }
-            emit(None, stats);
-            if ending.is_none() && cancel.load(Ordering::Relaxed) {
-                ending = Some(Ending::Cancelled);
             }
             if let Some(started) = started {
                 stats.note(drafts.len(), accepted);
@@ -123,8 +118,6 @@ impl Engine {
 pub(super) struct Writer<'a> {
     decoder: Decoder<'a>,
     splitter: Splitter,
-    /// Text of the present step: what listens is woken once for all of it.
-    pending: Vec<(Channel, String)>,
     think: [Option<u32>; 2],
     started: Instant,
     decode_started: Instant,
@@ -135,14 +128,13 @@ impl<'a> Writer<'a> {
         Self {
             decoder: tokenizer.decoder(),
             splitter: Splitter::new(in_thought),
-            pending: Vec::new(),
             think: ["<think>", "</think>"].map(|tag| tokenizer.token_id(tag)),
             started,
             decode_started: Instant::now(),
         }
     }
 
-    pub(super) fn token(&mut self, id: u32, stats: &mut TurnStats) {
+    pub(super) fn token(&mut self, id: u32, stats: &mut TurnStats, progress: &mut dyn FnMut(Progress)) {
         stats.completion_tokens += 1;
         stats.time_to_first_token.get_or_insert_with(|| self.started.elapsed());
         stats.decode_time = self.decode_started.elapsed();
@@ -154,22 +146,8 @@ impl<'a> Writer<'a> {
             [_, Some(close)] if id == close => self.tag(Splitter::push_think_close),
             _ => self.splitter.push_text(&self.decoder.push(id)),
         };
-        self.add(pieces);
-    }
-
-    fn add(&mut self, pieces: Vec<(Channel, String)>) {
         for (channel, text) in pieces {
-            match self.pending.last_mut() {
-                Some((last, before)) if *last == channel => before.push_str(&text),
-                _ => self.pending.push((channel, text)),
-            }
-        }
-    }
-
-    /// Tells what the step has written.
-    pub(super) fn step(&mut self, stats: TurnStats, progress: &mut dyn FnMut(Progress)) {
-        for (channel, text) in self.pending.drain(..) {
-            progress(Progress::Delta { channel, text, stats });
+            progress(Progress::Delta { channel, text, stats: *stats });
         }
     }
 
@@ -181,9 +159,9 @@ impl<'a> Writer<'a> {
     }
 
     pub(super) fn finish(mut self, stats: TurnStats, progress: &mut dyn FnMut(Progress)) {
-        let rest = self.splitter.push_text(&self.decoder.finish());
-        self.add(rest);
-        self.step(stats, progress);
+        for (channel, text) in self.splitter.push_text(&self.decoder.finish()) {
+            progress(Progress::Delta { channel, text, stats });
+        }
     }
 }
 

@@ -364,10 +364,7 @@ impl Engine {
             &mut sampler,
             &mut |id, drafts| {
                 stats.drafts = drafts;
-                match id {
-                    Some(id) => writer.token(id, &mut stats),
-                    None => writer.step(stats, progress),
-                }
+                writer.token(id, &mut stats, progress);
             },
         );
         let (ending, drafts) = ending.map_err(|error| self.explained(error))?;

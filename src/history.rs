@@ -75,7 +75,7 @@ pub fn run(folder: &Path, command: &HistoryCommand) -> Result<(), HistoryError> 
 pub fn check(folder: &Path, id: Option<i64>) -> Result<(), StoreError> {
     let store = Store::open(folder)?;
     match id {
-        Some(id) => store.load(StoredId(id)).map(drop),
+        Some(id) => store.check(StoredId(id)),
         None => store.latest().map(drop),
     }
 }

@@ -63,6 +63,21 @@ pub enum HistoryCommand {
     },
 }
 
+impl HistoryCommand {
+    /// Whether somebody waits for what comes of it; the others only keep what is said.
+    pub fn is_question(&self) -> bool {
+        match self {
+            Self::Title { .. }
+            | Self::Find { .. }
+            | Self::Load { .. }
+            | Self::Rename { .. }
+            | Self::Delete { .. }
+            | Self::Undelete { .. } => true,
+            Self::Add { .. } | Self::Follow { .. } | Self::SetHead { .. } | Self::SetSystem { .. } => false,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub enum HistoryEvent {
     /// The conversation has a number now.

@@ -112,18 +112,7 @@ fn grown(followed: &Followed, running: &Running, answered: Answered) -> Job {
 /// What a session says to questions about a history it doesn't have.
 pub fn refusal(command: &HistoryCommand) -> Option<HistoryEvent> {
     let message = "Conversations are not kept in this chat (--no-history)".to_owned();
-    match command {
-        HistoryCommand::Find { .. }
-        | HistoryCommand::Load { .. }
-        | HistoryCommand::Title { .. }
-        | HistoryCommand::Rename { .. }
-        | HistoryCommand::Delete { .. }
-        | HistoryCommand::Undelete { .. } => Some(HistoryEvent::Refused { message }),
-        HistoryCommand::Add { .. }
-        | HistoryCommand::Follow { .. }
-        | HistoryCommand::SetHead { .. }
-        | HistoryCommand::SetSystem { .. } => None,
-    }
+    command.is_question().then_some(HistoryEvent::Refused { message })
 }
 
 pub async fn sleep_until(time: Option<Instant>) {

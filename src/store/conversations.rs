@@ -203,6 +203,14 @@ impl Store {
         id.map_err(|error| self.failed(error))?.map(StoredId).ok_or(StoreError::Empty)
     }
 
+    /// Whether a conversation is there, without reading it.
+    ///
+    /// # Errors
+    /// `Unknown` if it isn't, `Damaged` and `Database`.
+    pub fn check(&self, stored: StoredId) -> Result<(), StoreError> {
+        self.title(stored, false).map(drop)
+    }
+
     /// # Errors
     /// `Unknown`, `Damaged` and `Database`.
     pub fn load(&self, stored: StoredId) -> Result<Kept, StoreError> {

@@ -81,18 +81,8 @@ fn run(folder: &Path, jobs: &Receiver<Job>, emit: impl Fn(HistoryEvent)) {
 /// Without a history questions about it are answered, and nothing is kept.
 fn refuse_all(jobs: &Receiver<Job>, error: &StoreError, emit: impl Fn(HistoryEvent)) {
     for job in jobs {
-        let Job::Command(command) = job else { continue };
-        match command {
-            HistoryCommand::Find { .. }
-            | HistoryCommand::Load { .. }
-            | HistoryCommand::Title { .. }
-            | HistoryCommand::Rename { .. }
-            | HistoryCommand::Delete { .. }
-            | HistoryCommand::Undelete { .. } => emit(HistoryEvent::Refused { message: error.to_string() }),
-            HistoryCommand::Add { .. }
-            | HistoryCommand::Follow { .. }
-            | HistoryCommand::SetHead { .. }
-            | HistoryCommand::SetSystem { .. } => {}
+        if matches!(job, Job::Command(command) if command.is_question()) {
+            emit(HistoryEvent::Refused { message: error.to_string() });
         }
     }
 }

@@ -143,18 +143,22 @@ impl<'a> Plan<'a> {
         context_tokens: usize,
         available: Option<u64>,
     ) -> Result<Self, ConfigError> {
-        let (last, others): (_, &[_]) = match quant {
-            Quant::None => (None, &[]),
-            Quant::To(bits) => (Some(bits), &[]),
-            Quant::Auto => (Some(Bits::Four), &[None, Some(Bits::Eight)]),
+        let forms: &[Option<Bits>] = match quant {
+            Quant::None => &[None],
+            Quant::To(Bits::Eight) => &[Some(Bits::Eight)],
+            Quant::To(Bits::Four) => &[Some(Bits::Four)],
+            Quant::Auto => &[None, Some(Bits::Eight), Some(Bits::Four)],
         };
-        for bits in others {
-            let plan = Self::new(dir, config, checkpoint, is_gpu, *bits)?;
+        let mut plan = Self::new(dir, config, checkpoint, is_gpu, forms[0])?;
+        for bits in &forms[1..] {
             if available.is_none_or(|available| plan.check(context_tokens, available).is_ok()) {
-                return Ok(plan);
+                break;
             }
+            // Nothing else depends on it.
+            plan.weights = Weights::of(&checkpoint.tensors(), config, is_gpu, *bits);
+            plan.bits = *bits;
         }
-        Self::new(dir, config, checkpoint, is_gpu, last)
+        Ok(plan)
     }
 
     /// What it takes with a full context of so many tokens. More tokens never take less.

@@ -14,7 +14,7 @@ use super::panels;
 /// Units that share one dot product; one workgroup of this size exists on every adapter.
 pub const UNITS: u32 = 64;
 /// Workgroups along one axis of a launch: the least that every adapter allows is 65535.
-pub const MAX_CUBES: u32 = 32768;
+const MAX_CUBES: u32 = 32768;
 
 pub fn matvec(x: CubeTensor, weight: CubeTensor, format: WeightFormat, rows: usize) -> CubeTensor {
     if format.is_panels() {
@@ -23,13 +23,11 @@ pub fn matvec(x: CubeTensor, weight: CubeTensor, format: WeightFormat, rows: usi
     let x = into_contiguous(x);
     let [t, columns] = [x.meta.shape()[0], x.meta.shape()[1]];
     let y = empty(&x, [t, rows]);
-    let cubes_x = (rows as u32).min(MAX_CUBES);
-    let cubes_y = (rows as u32).div_ceil(cubes_x);
     // SAFETY: the buffers have the lengths that the shapes say, and the kernel checks its row.
     unsafe {
         matvec_kernel::launch_unchecked(
             &x.client.clone(),
-            CubeCount::Static(cubes_x, cubes_y, t as u32),
+            cubes(rows, t),
             CubeDim::new_1d(UNITS),
             x.into_buffer_arg(),
             weight.into_buffer_arg(),
@@ -55,13 +53,11 @@ pub fn widen_rows(
     }
     let out = empty(&weight, [rows, columns]);
     let n = (rows * columns) as u32;
-    let cubes = n.div_ceil(UNITS);
-    let cubes_x = cubes.min(MAX_CUBES);
     // SAFETY: the kernel checks its position against `n`, and the weight holds all rows.
     unsafe {
         widen_kernel::launch_unchecked(
             &weight.client.clone(),
-            CubeCount::Static(cubes_x, cubes.div_ceil(cubes_x), 1),
+            cubes(n.div_ceil(UNITS) as usize, 1),
             CubeDim::new_1d(UNITS),
             weight.into_buffer_arg(),
             out.clone().into_buffer_arg(),
@@ -77,6 +73,20 @@ pub fn empty<const D: usize>(like: &CubeTensor, shape: [usize; D]) -> CubeTensor
     empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), Shape::new(shape), DType::F32)
 }
 
+/// The f16 in the low half of a word, by its bits: moving them into place and scaling by 2^112 corrects the exponent,
+/// exactly and for subnormal numbers too. No adapter needs the f16 feature for it.
+#[cube]
+pub fn widen_f16(bits: u32) -> f32 {
+    let magnitude = f32::reinterpret((bits & 0x7fffu32) << 13u32) * 5.192_297e33_f32;
+    f32::reinterpret(u32::reinterpret(magnitude) | ((bits & 0x8000u32) << 16u32))
+}
+
+/// Workgroups for `n` things and `z` layers of them, however many there are along one axis at most.
+pub fn cubes(n: usize, z: usize) -> CubeCount {
+    let x = (n as u32).min(MAX_CUBES);
+    CubeCount::Static(x, (n as u32).div_ceil(x), z as u32)
+}
+
 /// Number `index` of a weight. 16-bit formats have two numbers in a word, the first in the low half.
 #[cube]
 fn element(weight: &[u32], index: usize, #[comptime] format: u32) -> f32 {
@@ -89,10 +99,7 @@ fn element(weight: &[u32], index: usize, #[comptime] format: u32) -> f32 {
         if comptime!(format == WeightFormat::Bf16 as u32) {
             f32::reinterpret(bits << 16u32)
         } else {
-            // f16 by its bits: moving them into place and scaling by 2^112 corrects the exponent, exactly
-            // and for subnormal numbers too. No adapter needs the f16 feature for it.
-            let magnitude = f32::reinterpret((bits & 0x7fffu32) << 13u32) * 5.192_297e33_f32;
-            f32::reinterpret(u32::reinterpret(magnitude) | ((bits & 0x8000u32) << 16u32))
+            widen_f16(bits)
         }
     }
 }

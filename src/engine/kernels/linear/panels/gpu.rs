@@ -7,19 +7,17 @@ use cubecl::prelude::*;
 
 use super::super::super::super::weights::WeightFormat;
 use super::super::super::super::weights::panels::{BLOCK, ROWS, block_bytes};
-use super::super::gpu::{MAX_CUBES, UNITS, empty};
+use super::super::gpu::{UNITS, cubes, empty, widen_f16};
 
 pub fn matvec(x: CubeTensor, weight: CubeTensor, format: WeightFormat, rows: usize) -> CubeTensor {
     let x = into_contiguous(x);
     let [t, columns] = [x.meta.shape()[0], x.meta.shape()[1]];
     let y = empty(&x, [t, rows]);
-    let n_panels = rows.div_ceil(ROWS) as u32;
-    let cubes_x = n_panels.min(MAX_CUBES);
     // SAFETY: the buffers have the lengths that the shapes say, and the kernel checks its row and its columns.
     unsafe {
         products::launch_unchecked(
             &x.client.clone(),
-            CubeCount::Static(cubes_x, n_panels.div_ceil(cubes_x), t as u32),
+            cubes(rows.div_ceil(ROWS), t),
             CubeDim::new_1d(UNITS),
             x.into_buffer_arg(),
             weight.into_buffer_arg(),
@@ -43,13 +41,11 @@ pub fn widen_rows(
 ) -> CubeTensor {
     let out = empty(&weight, [rows, columns]);
     let n = (rows * columns) as u32;
-    let cubes = n.div_ceil(UNITS);
-    let cubes_x = cubes.min(MAX_CUBES);
     // SAFETY: the kernel checks its position against `n`, and the weight holds all rows.
     unsafe {
         widen::launch_unchecked(
             &weight.client.clone(),
-            CubeCount::Static(cubes_x, cubes.div_ceil(cubes_x), 1),
+            cubes(n.div_ceil(UNITS) as usize, 1),
             CubeDim::new_1d(UNITS),
             weight.into_buffer_arg(),
             out.clone().into_buffer_arg(),
@@ -88,10 +84,7 @@ fn min_of(weight: &[u32], block: usize, row: usize, #[comptime] is_four: bool) -
 /// The f16 `index` places behind the beginning of the word `start`.
 #[cube]
 fn half(weight: &[u32], start: usize, index: usize) -> f32 {
-    let bits = (weight[start + index / 2] >> (index as u32 % 2u32 * 16u32)) & 0xffffu32;
-    // f16 by its bits: moving them into place and scaling by 2^112 corrects the exponent.
-    let magnitude = f32::reinterpret((bits & 0x7fffu32) << 13u32) * 5.192_297e33_f32;
-    f32::reinterpret(u32::reinterpret(magnitude) | ((bits & 0x8000u32) << 16u32))
+    widen_f16((weight[start + index / 2] >> (index as u32 % 2u32 * 16u32)) & 0xffffu32)
 }
 
 /// The number at column `j` of a group's four or eight, from the row's word.

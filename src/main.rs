@@ -87,9 +87,11 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
             return Ok(Outcome::Usage.exit_code());
         }
     };
-    let is_chat = interactive && matches!(cli.command, None | Some(CliCommand::Chat)) && !is_dumb_terminal();
+    let opens_chat = matches!(cli.command, None | Some(CliCommand::Chat | CliCommand::Resume { .. }));
+    let is_chat = interactive && opens_chat && !is_dumb_terminal();
     let loads_a_model = match &cli.command {
         Some(CliCommand::Models(command)) => matches!(command, ModelsCommand::Inspect(_)),
+        Some(CliCommand::History(_) | CliCommand::Config(_) | CliCommand::Theme(_)) => false,
         _ => true,
     };
     if loads_a_model && let Err(code) = resolve_model(&mut settings, is_chat)? {

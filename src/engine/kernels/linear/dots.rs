@@ -4,6 +4,7 @@
 //! has running sums of its own, added up in one order, so a token's numbers don't depend on what stands beside it.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use half::{bf16, f16};
 
@@ -27,6 +28,8 @@ enum Instructions {
     Avx2,
     Portable,
 }
+
+static BEST: LazyLock<Instructions> = LazyLock::new(|| Instructions::available()[0]);
 
 impl Instructions {
     /// The first is the best.
@@ -61,7 +64,7 @@ impl Instructions {
 
 impl Dots {
     pub fn new(format: WeightFormat) -> Self {
-        Self { format, instructions: Instructions::available()[0] }
+        Self { format, instructions: *BEST }
     }
 
     /// One for all instructions that this CPU has: for the test that compares them.

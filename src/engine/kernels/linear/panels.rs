@@ -7,6 +7,8 @@
 
 pub mod gpu;
 
+use std::sync::LazyLock;
+
 use rayon::prelude::*;
 
 use super::super::super::weights::WeightFormat;
@@ -136,28 +138,38 @@ pub struct Products {
     instructions: Instructions,
 }
 
-impl Products {
-    pub fn new(format: WeightFormat) -> Self {
-        Self::all(format)[0]
-    }
+static BEST: LazyLock<Instructions> = LazyLock::new(|| Instructions::available()[0]);
 
-    /// One for all instructions that this CPU has, the best first.
-    pub fn all(format: WeightFormat) -> Vec<Self> {
-        let mut all = vec![Instructions::Portable];
+impl Instructions {
+    /// The first is the best.
+    fn available() -> Vec<Self> {
+        let mut all = vec![Self::Portable];
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c")
         {
-            all.insert(0, Instructions::Avx2);
+            all.insert(0, Self::Avx2);
             if is_x86_feature_detected!("avxvnni") {
-                all.insert(0, Instructions::AvxVnni);
+                all.insert(0, Self::AvxVnni);
             }
             if is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vnni") {
-                all.insert(0, Instructions::Avx512Vnni);
+                all.insert(0, Self::Avx512Vnni);
             }
         }
-        all.into_iter().map(|instructions| Self { format, instructions }).collect()
+        all
+    }
+}
+
+impl Products {
+    pub fn new(format: WeightFormat) -> Self {
+        Self { format, instructions: *BEST }
+    }
+
+    /// One for all instructions that this CPU has: for the test that compares them.
+    #[cfg(test)]
+    pub fn all(format: WeightFormat) -> Vec<Self> {
+        Instructions::available().into_iter().map(|instructions| Self { format, instructions }).collect()
     }
 
     /// `y [t, rows]` of the tokens and of `weight [rows, columns]`.

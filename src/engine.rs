@@ -23,6 +23,7 @@ pub mod sampler;
 pub mod speculate;
 pub mod states;
 pub mod tokenizer;
+mod unfinished;
 pub mod vision;
 pub mod weights;
 pub mod worker;

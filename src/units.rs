@@ -1,10 +1,15 @@
-//! Quantities as people read them.
+//! Quantities and checksums as people read them.
 
 use std::fmt;
 
 /// `1 file`, `2 files`.
 pub fn n_files(n: usize) -> String {
     format!("{n} {}", if n == 1 { "file" } else { "files" })
+}
+
+/// Bytes as checksums are written.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A number of bytes for people, with three digits.

@@ -17,6 +17,16 @@ pub fn json(case: &str, file: &str) -> Value {
     serde_json::from_slice(&fs::read(path(case, file)).unwrap()).unwrap()
 }
 
+/// A copy of a case's model, to be changed.
+pub fn copy_of_model(case: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for entry in path(case, "model").read_dir().unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, dir.path().join(path.file_name().unwrap())).unwrap();
+    }
+    dir
+}
+
 pub fn gpu() -> OpenDevice {
     open_device(DeviceChoice::Gpu(None)).expect("a Vulkan driver; .ci/run installs a software one")
 }

@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 use crate::chat::{Message, Part, Role};
 use crate::engine::model_file::{self, ModelFileError};
 use crate::engine::tokenizer::TOKENIZER_CONFIG_LIMIT_BYTES;
+use crate::units::hex;
 
 pub mod child;
 mod jinja;
@@ -183,7 +184,7 @@ struct NamedTemplate {
 }
 
 fn sha256_hex(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(text.as_bytes()))
 }
 
 /// A conversation in the shape templates read, ready for the model's answer.

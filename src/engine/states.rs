@@ -19,7 +19,9 @@ use sha2::{Digest, Sha256};
 
 use super::cache::saved::{self, Head};
 use super::cache::{Cache, Checkpoint, TokenKey};
+use super::unfinished;
 use super::weights;
+use crate::units::hex;
 
 /// Bytes of all files together.
 const BUDGET_BYTES: u64 = 4 << 30;
@@ -30,9 +32,6 @@ const MIN_GAIN_TOKENS: usize = 32;
 /// To be changed with anything that changes what a cache holds for the same tokens.
 const VERSION: u32 = 1;
 const EXTENSION: &str = "state";
-const UNFINISHED: &str = "part";
-/// After this time an unfinished file is of a program that was killed.
-const UNFINISHED_FOR: Duration = Duration::from_secs(3600);
 /// Bytes whose checksum is made by one task.
 const CHUNK: usize = 16 << 20;
 
@@ -114,10 +113,10 @@ impl States {
     pub fn save(&self, cache: &Cache, checkpoints: &[Checkpoint]) -> io::Result<()> {
         let folder = &self.options.folder;
         create_private(folder)?;
-        self.tidy();
+        unfinished::remove_old(folder);
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let unfinished = folder.join(format!("{}-{number}.{UNFINISHED}", std::process::id()));
+        let unfinished = folder.join(format!("{}-{number}.{}", std::process::id(), unfinished::EXTENSION));
         let written = saved::write(cache, checkpoints, self.model(), &unfinished).map_err(io::Error::other);
         let finished = written.and_then(|()| self.finish(&unfinished, cache, checkpoints));
         if finished.is_err() {
@@ -172,16 +171,6 @@ impl States {
             total -= size;
         }
     }
-
-    /// Removes what killed programs left unfinished.
-    fn tidy(&self) {
-        for path in files(&self.options.folder, UNFINISHED) {
-            let age = path.metadata().and_then(|m| m.modified()).ok().and_then(|at| at.elapsed().ok());
-            if age.is_some_and(|age| age > UNFINISHED_FOR) {
-                let _ = fs::remove_file(path);
-            }
-        }
-    }
 }
 
 fn files(folder: &Path, extension: &'static str) -> impl Iterator<Item = PathBuf> {
@@ -193,10 +182,6 @@ fn files(folder: &Path, extension: &'static str) -> impl Iterator<Item = PathBuf
 fn name(model: &str, file: &[u8]) -> String {
     let parts: Vec<[u8; 32]> = file.par_chunks(CHUNK).map(|chunk| Sha256::digest(chunk).into()).collect();
     format!("{model}-{}.{EXTENSION}", hex(&Sha256::digest(parts.concat())[..8]))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// What was said in a conversation is its user's alone.

@@ -34,6 +34,7 @@ use super::config::ConfigError;
 use super::gguf::GgufError;
 use super::gguf::folder;
 use super::gguf::names::{Change, Names, Source};
+use crate::units::hex;
 
 #[derive(Debug, thiserror::Error)]
 pub enum WeightsError {
@@ -483,7 +484,7 @@ impl Checkpoint {
     }
 
     fn short_name(&self) -> String {
-        self.fingerprint()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&self.fingerprint()[..8])
     }
 
     pub fn copies(&self) -> Option<&Copies> {

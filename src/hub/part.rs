@@ -16,6 +16,7 @@ use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 use super::names::Hash;
+use crate::units::hex;
 
 /// Begins a file of counts; the number is that of its layout.
 const MAGIC: &[u8; 8] = b"loquat 1";
@@ -342,7 +343,6 @@ impl Hasher {
     }
 
     pub fn finish(self) -> String {
-        let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect();
         match self {
             Self::Sha256(hasher) => hex(&hasher.finalize()),
             Self::GitBlob(hasher) => hex(&hasher.finalize()),

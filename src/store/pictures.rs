@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::chat::{Picture, PictureSource};
 
 use super::{Store, create_private_folder};
+use crate::units::hex;
 
 /// Larger files aren't read again.
 const MAX_BYTES: u64 = 1 << 30;
@@ -26,7 +27,7 @@ impl Store {
                 Err(_) => return Ok(None),
             },
         };
-        let sha256: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = hex(&Sha256::digest(&bytes));
         let path = self.picture_path(&sha256);
         if path.exists() {
             return Ok(Some(sha256));

@@ -14,7 +14,7 @@ const ALLOWED: [(&str, &[&str]); 21] = [
     ("hub", &["sanitize", "units"]),
     ("catalog", &["engine", "hub", "paths", "sanitize", "units"]),
     ("session", &["catalog", "chat", "msg", "engine", "hub", "sanitize", "store", "units"]),
-    ("store", &["chat", "msg"]),
+    ("store", &["chat", "msg", "units"]),
     ("config", &["chat", "cli", "engine", "msg", "paths", "sanitize", "tui"]),
     ("themes", &["cli", "paths", "sanitize", "tui"]),
     ("history", &["chat", "cli", "msg", "sanitize", "store"]),

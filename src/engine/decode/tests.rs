@@ -206,11 +206,7 @@ fn states_do_not_pile_up_while_nothing_is_drafted() {
 
 #[test]
 fn a_weight_that_is_no_number_is_named() {
-    let dir = tempfile::tempdir().unwrap();
-    for entry in golden::path("dense-a", "model").read_dir().unwrap() {
-        let path = entry.unwrap().path();
-        std::fs::copy(&path, dir.path().join(path.file_name().unwrap())).unwrap();
-    }
+    let dir = golden::copy_of_model("dense-a");
     let path = dir.path().join("model.safetensors");
     let mut file = std::fs::read(&path).unwrap();
     let name = "model.layers.0.mlp.up_proj.weight";

@@ -15,6 +15,7 @@ use std::sync::Mutex;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 
+use super::super::unfinished;
 use super::groups::Group;
 use super::panels;
 use super::quantise::{Quantised, quantise};
@@ -23,7 +24,6 @@ use super::{Weight, WeightFormat, WeightsError, map_file};
 /// To be changed with the layout of panels, the rules below or the search for scales.
 const VERSION: u32 = 1;
 const EXTENSION: &str = "safetensors";
-const UNFINISHED: &str = "part";
 /// Room in the header for each tensor: its name twice, and what is said of it.
 const HEADER_BYTES_PER_TENSOR: usize = 512;
 /// A tensor that would lose more stays as it is: its numbers are too large for scales in f16.
@@ -225,8 +225,8 @@ impl Writer {
     fn new(path: PathBuf, model: &str, n_tensors: usize) -> io::Result<Self> {
         let folder = path.parent().expect("the path has a folder");
         fs::create_dir_all(folder)?;
-        let unfinished = path.with_extension(format!("{}.{UNFINISHED}", std::process::id()));
-        remove_unfinished(folder);
+        let unfinished = path.with_extension(format!("{}.{}", std::process::id(), unfinished::EXTENSION));
+        unfinished::remove_old(folder);
         let mut file = File::create(&unfinished)?;
         // With the length before it, the header ends where data may begin.
         let header_bytes = (HEADER_BYTES_PER_TENSOR * (n_tensors + 2)).next_multiple_of(panels::LINE);
@@ -277,18 +277,6 @@ impl Drop for Writer {
     fn drop(&mut self) {
         if !self.is_finished {
             let _ = fs::remove_file(&self.unfinished);
-        }
-    }
-}
-
-/// Removes what programs that were killed have left behind: unfinished files that nobody wrote to for an hour.
-fn remove_unfinished(folder: &Path) {
-    let hour = std::time::Duration::from_secs(3600);
-    for entry in folder.read_dir().into_iter().flatten().flatten() {
-        let is_old =
-            entry.metadata().and_then(|m| m.modified()).is_ok_and(|at| at.elapsed().is_ok_and(|e| e > hour));
-        if is_old && entry.path().extension().is_some_and(|e| e == UNFINISHED) {
-            let _ = fs::remove_file(entry.path());
         }
     }
 }

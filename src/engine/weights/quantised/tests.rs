@@ -86,11 +86,7 @@ fn a_file_that_is_damaged_or_not_finished_is_made_anew() {
 
 #[test]
 fn an_edited_checkpoint_has_copies_of_its_own() {
-    let dir = tempfile::tempdir().unwrap();
-    for entry in golden::path("dense-a", "model").read_dir().unwrap() {
-        let path = entry.unwrap().path();
-        fs::copy(&path, dir.path().join(path.file_name().unwrap())).unwrap();
-    }
+    let dir = golden::copy_of_model("dense-a");
     let fingerprint = || Checkpoint::open(dir.path()).unwrap().fingerprint();
     let before = fingerprint();
     assert_eq!(fingerprint(), before);

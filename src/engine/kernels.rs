@@ -8,6 +8,7 @@ pub(super) mod cpu;
 pub mod delta;
 pub mod linear;
 pub mod norm;
+pub mod pool;
 pub mod rope;
 pub mod solve;
 

@@ -2,11 +2,11 @@
 //! mathematics that compilers can turn into them.
 
 use burn::backend::{BackendTensor, DispatchTensor, DispatchTensorKind};
-use burn::tensor::Tensor;
+use burn::tensor::{Int, Tensor};
 use burn_flex::FlexTensor;
-use rayon::prelude::*;
 
 use super::linear::float_tensor;
+use super::pool;
 
 /// Fewer numbers than this aren't worth waking other threads.
 pub const MIN_PARALLEL: usize = 1 << 16;
@@ -15,6 +15,14 @@ pub const MIN_PARALLEL: usize = 1 << 16;
 pub fn on_cpu<const D: usize>(tensor: &Tensor<D>) -> Option<FlexTensor> {
     match tensor.clone().into_dispatch().kind {
         DispatchTensorKind::Flex(tensor) => Some(tensor.float().to_contiguous()),
+        _ => None,
+    }
+}
+
+/// The words of a stored weight, if it lives on the CPU.
+pub fn words_on_cpu(words: &Tensor<1, Int>) -> Option<FlexTensor> {
+    match words.clone().into_dispatch().kind {
+        DispatchTensorKind::Flex(tensor) => Some(tensor.int()),
         _ => None,
     }
 }
@@ -36,23 +44,25 @@ pub fn by_rows(y: &mut [f32], width: usize, work: impl Fn(usize, &mut [f32]) + S
         return work(0, y);
     }
     let rows = (MIN_PARALLEL / width).max(1);
-    y.par_chunks_mut(rows * width).enumerate().for_each(|(i, y)| work(i * rows, y));
-}
-
-/// Pieces of `width` numbers, `t` tokens for each of `heads`, in the order of the tokens.
-pub fn heads_to_tokens(by_head: &[f32], heads: usize, t: usize, width: usize) -> Vec<f32> {
-    let mut by_token = vec![0.0; by_head.len()];
-    for (i, piece) in by_head.chunks_exact(width).enumerate() {
-        let (head, token) = (i / t, i % t);
-        by_token[(token * heads + head) * width..][..width].copy_from_slice(piece);
-    }
-    by_token
+    pool::chunks_mut(y, rows * width, |i, y| work(i * rows, y));
 }
 
 /// Defines `$name` as `$body`, an inlined function, compiled for AVX-512, for AVX2 and for every processor, of which
-/// the best is taken when it runs. The instructions differ in width only, so the numbers are the same.
+/// the best is taken when it runs. The instructions differ in width only, so the numbers are the same; unless the body
+/// is said to be `fused`: then it is told, by a constant, whether a product and a sum are rounded once.
 macro_rules! best_of_three {
     ($(#[$doc:meta])* $visible:vis fn $name:ident = $body:ident($($arg:ident: $kind:ty),* $(,)?)) => {
+        crate::engine::kernels::cpu::best_of_three! {
+            @ [$(#[$doc])*] [$visible] $name ($body) ($body) ($($arg: $kind),*)
+        }
+    };
+    ($(#[$doc:meta])* $visible:vis fn $name:ident = fused $body:ident($($arg:ident: $kind:ty),* $(,)?)) => {
+        crate::engine::kernels::cpu::best_of_three! {
+            @ [$(#[$doc])*] [$visible] $name
+            ($body::<true>) ($body::<{ cfg!(target_arch = "aarch64") }>) ($($arg: $kind),*)
+        }
+    };
+    (@ [$(#[$doc:meta])*] [$visible:vis] $name:ident ($best:expr) ($portable:expr) ($($arg:ident: $kind:ty),*)) => {
         $(#[$doc])*
         #[allow(clippy::too_many_arguments)]
         $visible fn $name($($arg: $kind),*) {
@@ -60,28 +70,44 @@ macro_rules! best_of_three {
             {
                 #[target_feature(enable = "avx512f")]
                 fn avx512($($arg: $kind),*) {
-                    $body($($arg),*);
+                    $best($($arg),*);
                 }
-                #[target_feature(enable = "avx2")]
+                #[target_feature(enable = "avx2,fma")]
                 fn avx2($($arg: $kind),*) {
-                    $body($($arg),*);
+                    $best($($arg),*);
                 }
                 if is_x86_feature_detected!("avx512f") {
                     // SAFETY: the processor has just said that it knows these instructions.
                     return unsafe { avx512($($arg),*) };
                 }
-                if is_x86_feature_detected!("avx2") {
+                if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
                     // SAFETY: as above.
                     return unsafe { avx2($($arg),*) };
                 }
             }
-            $body($($arg),*);
+            $portable($($arg),*);
         }
     };
 }
 pub(in crate::engine) use best_of_three;
 
-const LANES: usize = 16;
+/// `a * b + c`, rounded once where that is one instruction.
+#[inline(always)]
+pub fn multiply_add<const FUSED: bool>(a: f32, b: f32, c: f32) -> f32 {
+    if FUSED { a.mul_add(b, c) } else { a * b + c }
+}
+
+/// Sixteen numbers at an address that is a multiple of 64: a load never crosses a cache line, which would halve the
+/// speed of loops over numbers that are in the cache.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub struct Line(pub [f32; LANES]);
+
+impl Line {
+    pub const ZERO: Self = Self([0.0; LANES]);
+}
+
+pub const LANES: usize = 16;
 
 /// The sum of products, in sixteen running sums.
 #[inline(always)]
@@ -95,7 +121,12 @@ pub fn dot(a: &[f32], b: &[f32]) -> f32 {
         }
     }
     let rest: f32 = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum();
-    // Halves onto each other: as vectors do it, and better rounded than one after the other.
+    add_up(sums) + rest
+}
+
+/// Halves onto each other: as vectors do it, and better rounded than one after the other.
+#[inline(always)]
+pub fn add_up(mut sums: [f32; LANES]) -> f32 {
     let mut n = LANES / 2;
     while n > 0 {
         for lane in 0..n {
@@ -103,7 +134,7 @@ pub fn dot(a: &[f32], b: &[f32]) -> f32 {
         }
         n /= 2;
     }
-    sums[0] + rest
+    sums[0]
 }
 
 /// `e^x` without a branch or a call, so that loops over it become vectors. Within 2 units of the last place; 0 below

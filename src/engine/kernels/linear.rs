@@ -11,10 +11,9 @@ pub mod panels;
 mod scalar;
 mod widen;
 
-use burn::tensor::{DType, Shape};
+use burn::tensor::{DType, Int, Shape, Tensor};
 use burn_flex::{FlexTensor, Layout};
 use gemm::Parallelism;
-use rayon::prelude::*;
 
 #[cfg(test)]
 pub use scalar::linear as linear_scalar;
@@ -24,44 +23,95 @@ pub use widen::widen;
 use self::dots::{Dots, MAX_TOKENS};
 use self::panels::{Products, Rounded};
 use super::super::weights::WeightFormat;
+use super::cpu;
+use super::pool::{self, Start};
 
 /// Up to this many tokens, dot products of whole rows beat widening a tile for a blocked multiplication.
 const MAX_DOT_TOKENS: usize = 32;
 /// Output rows per task of a product with few tokens: at 1024 columns of bf16 this is 128 KiB of weights.
 const TASK_ROWS: usize = 64;
-/// A product with fewer bytes of weights isn't worth waking other threads: one reads them in tens of microseconds.
-const MIN_PARALLEL_BYTES: usize = 1 << 20;
+/// Weights of fewer bytes aren't worth another thread's attention: one reads them in microseconds.
+const MIN_PARALLEL_BYTES: usize = 1 << 17;
 /// Rows that all tokens are multiplied with before the next: their weights stay in the first-level cache.
 const ROWS: usize = 16;
 /// Bytes of a widened tile: half of a 1 MiB second-level cache, so that the tokens fit beside it.
 const TILE_BYTES: usize = 512 << 10;
 
-/// `x W^T` on the CPU. `weight` holds `rows * columns` numbers in `format`, row after row.
+/// `rows * columns` numbers in `format`, row after row or in panels.
+#[derive(Clone, Copy)]
+pub struct Matrix<'a> {
+    pub bytes: &'a [u8],
+    pub format: WeightFormat,
+    pub rows: usize,
+}
+
+/// `x W^T` on the CPU for each of several matrices, as one job for all threads.
 ///
 /// # Panics
 /// If the lengths disagree: shapes are checked when a model is loaded.
-pub fn linear(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, columns: usize) -> Vec<f32> {
+pub fn linear_all(x: &[f32], columns: usize, matrices: &[Matrix]) -> Vec<Vec<f32>> {
     let t = x.len() / columns;
     assert_eq!(x.len(), t * columns, "x is [t, columns]");
-    assert!(weight.len() >= rows * format.row_bytes(columns), "the weight holds rows * columns numbers");
-    let mut y = vec![0.0; t * rows];
-    if format.is_panels() {
-        Products::new(format).linear(&Rounded::new(x, columns), weight, rows, &mut y);
-    } else if t <= MAX_DOT_TOKENS {
-        dot_products(x, weight, format, rows, columns, &mut y);
-    } else {
-        tiles(x, weight, format, rows, columns, &mut y);
+    let mut outputs: Vec<Vec<f32>> = matrices.iter().map(|m| Vec::with_capacity(t * m.rows)).collect();
+    let rounded = matrices.iter().any(|m| m.format.is_panels()).then(|| Rounded::new(x, columns));
+    let parts: Vec<Part> = matrices
+        .iter()
+        .zip(&mut outputs)
+        .map(|(matrix, y)| {
+            let Matrix { bytes, format, rows } = *matrix;
+            assert!(
+                bytes.len() >= rows * format.row_bytes(columns),
+                "the weight holds rows * columns numbers"
+            );
+            let y = Start(y.as_mut_ptr());
+            match &rounded {
+                Some(x) if format.is_panels() => Products::new(format).part(x, bytes, rows, y),
+                _ if t <= MAX_DOT_TOKENS => dot_products(x, *matrix, columns, y),
+                _ => tiles(x, *matrix, columns, y),
+            }
+        })
+        .collect();
+    let n_bytes: usize = matrices.iter().map(|m| m.bytes.len()).sum();
+    let task = |i: usize| {
+        let mut i = i;
+        for part in &parts {
+            match i < part.n_tasks {
+                true => return (part.task)(i),
+                false => i -= part.n_tasks,
+            }
+        }
+    };
+    let n_tasks = parts.iter().map(|part| part.n_tasks).sum();
+    match n_bytes * t < MIN_PARALLEL_BYTES {
+        true => (0..n_tasks).for_each(task),
+        false => pool::for_each(n_tasks, task),
     }
-    y
+    drop(parts);
+    for (y, matrix) in outputs.iter_mut().zip(matrices) {
+        // SAFETY: all tasks of a part together write all of its output, for which there is room.
+        unsafe { y.set_len(t * matrix.rows) };
+    }
+    outputs
 }
 
-fn dot_products(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, columns: usize, y: &mut [f32]) {
+/// One matrix.
+pub fn linear(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, columns: usize) -> Vec<f32> {
+    linear_all(x, columns, &[Matrix { bytes: weight, format, rows }]).remove(0)
+}
+
+/// The product with one matrix, in tasks that together write `[t, rows]`.
+pub struct Part<'a> {
+    n_tasks: usize,
+    task: Box<dyn Fn(usize) + Sync + 'a>,
+}
+
+fn dot_products<'a>(x: &'a [f32], matrix: Matrix<'a>, columns: usize, out: Start<f32>) -> Part<'a> {
+    let Matrix { bytes: weight, format, rows } = matrix;
     let row_bytes = format.row_bytes(columns);
-    let groups = groups(x.len() / columns);
+    let groups = groups(x.len() / columns, MAX_TOKENS);
     let dots = Dots::new(if format.is_plain() { format } else { WeightFormat::F32 });
     let x = dots.arrange(x, columns);
-    let out = Scattered(y.as_mut_ptr());
-    let task = |task: usize| {
+    let task = move |task: usize| {
         let end = rows.min((task + 1) * TASK_ROWS);
         let mut wide = vec![0.0; if format.is_plain() { 0 } else { ROWS * columns }];
         for start in (task * TASK_ROWS..end).step_by(ROWS) {
@@ -77,40 +127,35 @@ fn dot_products(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, col
                 dots.products(w, &x[first * columns..(first + n) * columns], columns, sums);
                 for (row, sums) in (start..).zip(sums.chunks_exact(n)) {
                     for (token, sum) in (first..).zip(sums) {
-                        // SAFETY: the token is below `t` and `row < rows`, so the index is below `t * rows`, the
-                        // length of `y`; each (token, row) is written by one task only.
-                        unsafe { *out.at(token * rows + row) = *sum };
+                        // SAFETY: the token is below `t` and `row < rows`, so there is room for the number; each
+                        // (token, row) is written by one task only.
+                        unsafe { out.at(token * rows + row).write(*sum) };
                     }
                 }
             }
         }
     };
-    let n_tasks = rows.div_ceil(TASK_ROWS);
-    if rows * row_bytes < MIN_PARALLEL_BYTES {
-        (0..n_tasks).for_each(task);
-    } else {
-        (0..n_tasks).into_par_iter().for_each(task);
-    }
+    Part { n_tasks: rows.div_ceil(TASK_ROWS), task: Box::new(task) }
 }
 
-/// First token and size of groups of at most [`MAX_TOKENS`], as even as they can be: every group widens the weights
-/// anew, so five tokens are better three and two than four and one.
-fn groups(t: usize) -> Vec<(usize, usize)> {
-    let n = t.div_ceil(MAX_TOKENS);
+/// First token and size of groups of at most `most`, as even as they can be: every group reads the weights anew, so
+/// five tokens are better three and two than four and one.
+fn groups(t: usize, most: usize) -> Vec<(usize, usize)> {
+    let n = t.div_ceil(most);
     let start = |i: usize| i * t / n;
     (0..n).map(|i| (start(i), start(i + 1) - start(i))).collect()
 }
 
-fn tiles(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, columns: usize, y: &mut [f32]) {
+fn tiles<'a>(x: &'a [f32], matrix: Matrix<'a>, columns: usize, out: Start<f32>) -> Part<'a> {
+    let Matrix { bytes: weight, format, rows } = matrix;
     let t = x.len() / columns;
     let row_bytes = format.row_bytes(columns);
     let tile_rows = (TILE_BYTES / (columns * size_of::<f32>())).next_multiple_of(16).min(rows);
-    let out = Scattered(y.as_mut_ptr());
-    (0..rows.div_ceil(tile_rows)).into_par_iter().for_each_init(Vec::new, |tile: &mut Vec<f32>, index| {
+    let task = move |index: usize| {
         let start = index * tile_rows;
         let n = tile_rows.min(rows - start);
-        tile.resize(n * columns, 0.0);
-        widen_rows(&weight[start * row_bytes..(start + n) * row_bytes], format, columns, tile);
+        let mut tile = vec![0.0; n * columns];
+        widen_rows(&weight[start * row_bytes..(start + n) * row_bytes], format, columns, &mut tile);
         // SAFETY: the product writes `[t, n]` at column `start` of the `[t, rows]` output with row stride
         // `rows`; tiles are disjoint in columns. Both inputs have the lengths their strides say.
         unsafe {
@@ -136,7 +181,8 @@ fn tiles(x: &[f32], weight: &[u8], format: WeightFormat, rows: usize, columns: u
                 Parallelism::None,
             );
         }
-    });
+    };
+    Part { n_tasks: rows.div_ceil(tile_rows), task: Box::new(task) }
 }
 
 /// Row by row, because a row's last block may not be full.
@@ -147,22 +193,22 @@ fn widen_rows(bytes: &[u8], format: WeightFormat, columns: usize, out: &mut [f32
     }
 }
 
-/// The output, written by several threads at disjoint places.
-#[derive(Clone, Copy)]
-struct Scattered(*mut f32);
-
-// SAFETY: each task writes elements that no other task touches; see the uses.
-unsafe impl Send for Scattered {}
-// SAFETY: as above.
-unsafe impl Sync for Scattered {}
-
-impl Scattered {
-    /// # Safety
-    /// `index` lies inside the output.
-    unsafe fn at(self, index: usize) -> *mut f32 {
-        // SAFETY: the caller keeps `index` inside the allocation.
-        unsafe { self.0.add(index) }
+/// `x [t, columns]` with several weights, each with its format and rows, if they live on the CPU.
+pub fn on_the_cpu<const N: usize>(
+    x: &Tensor<2>,
+    weights: [(&Tensor<1, Int>, WeightFormat, usize); N],
+) -> Option<[Tensor<2>; N]> {
+    let [t, columns] = x.dims();
+    let x = cpu::on_cpu(x)?;
+    let stored = weights.map(|(words, ..)| cpu::words_on_cpu(words));
+    let mut matrices = Vec::with_capacity(N);
+    for (words, (_, format, rows)) in stored.iter().zip(weights) {
+        matrices.push(Matrix { bytes: words.as_ref()?.bytes(), format, rows });
     }
+    let mut outputs = linear_all(cpu::slice(&x), columns, &matrices).into_iter();
+    Some(weights.map(|(_, _, rows)| {
+        cpu::tensor(outputs.next().expect("there is an output for each weight"), [t, rows])
+    }))
 }
 
 pub(super) fn flex(x: FlexTensor, weight: &FlexTensor, format: WeightFormat, rows: usize) -> FlexTensor {

@@ -9,10 +9,10 @@ pub mod gpu;
 use burn::backend::Dispatch;
 use burn::tensor::Tensor;
 use burn_flex::FlexTensor;
-use rayon::prelude::*;
 
 use super::Kernels;
 use super::linear::float_tensor;
+use super::pool;
 
 /// Solves `(I + a) x = rhs`: `a [b, n, n]` (only what is below its diagonal counts), `rhs` and `x [b, n, m]`.
 pub fn solve_unit_lower(a: Tensor<3>, rhs: Tensor<3>) -> Tensor<3> {
@@ -38,6 +38,6 @@ pub(super) fn flex(a: FlexTensor, rhs: FlexTensor) -> FlexTensor {
     let [b, n, m] = [0, 1, 2].map(|i| rhs.layout().shape()[i]);
     let a = a.as_slice::<f32>().expect("the systems are f32 and contiguous here");
     let mut x = rhs.as_slice::<f32>().expect("the right sides are f32 and contiguous here").to_vec();
-    x.par_chunks_mut(n * m).zip(a.par_chunks(n * n)).for_each(|(x, a)| solve(a, n, m, x));
+    pool::chunks_mut(&mut x, n * m, |i, x| solve(&a[i * n * n..(i + 1) * n * n], n, m, x));
     float_tensor(x, [b, n, m])
 }

@@ -1,14 +1,14 @@
 //! Gated full attention: q/k norm, partial rotary positions, grouped queries, and a sigmoid gate.
 
-use burn::tensor::activation::{sigmoid, softmax};
+use burn::tensor::activation::softmax;
 use burn::tensor::{Tensor, TensorData};
 
 use super::linear::Linear;
 use super::norm::RmsNorm;
 use super::rope::rotate;
-use super::{Loader, MAX_STEPS, ModelConfig, OpenDevice, Step, WeightsError, join};
+use super::{Loader, ModelConfig, OpenDevice, Step, WeightsError, join};
 use crate::engine::cache::Kv;
-use crate::engine::kernels::attention::attend_steps;
+use crate::engine::kernels::attention::{self, Sees};
 
 /// Added to the scores of positions a token must not see. Finite, because WGSL has no infinity literal and
 /// the softmax of a finite number can't give NaN.
@@ -55,23 +55,22 @@ impl Attention {
         let [t, _] = x.dims();
         let (heads, kv_heads, d) = (self.num_attention_heads, self.num_key_value_heads, self.head_dim);
 
-        let query_and_gate = self.q_proj.forward(x.clone()).reshape([t, heads, 2 * d]);
+        let [query_and_gate, k, v] = Linear::forward_all([&self.q_proj, &self.k_proj, &self.v_proj], x);
+        let query_and_gate = query_and_gate.reshape([t, heads, 2 * d]);
         let q = rotate(self.q_norm.forward(query_and_gate.clone().narrow(2, 0, d)), &step.rotation);
         let gate = query_and_gate.narrow(2, d, d).reshape([t, heads * d]);
-        let k = self.k_proj.forward(x.clone()).reshape([t, kv_heads, d]);
-        let k = rotate(self.k_norm.forward(k), &step.rotation);
-        let v = self.v_proj.forward(x).reshape([t, kv_heads, d]);
-        kv.append(k, v);
+        let k = rotate(self.k_norm.forward(k.reshape([t, kv_heads, d])), &step.rotation);
+        kv.append(k, v.reshape([t, kv_heads, d]));
 
         let q = q * (d as f64).powf(-0.5);
         let attended = match &step.mask {
             None => {
                 let (keys, values) = kv.whole();
-                attend_steps(&q, keys, values, kv.len(), &gate)
+                attention::attend(&q, keys, values, kv.len(), Sees::Past)
             }
-            Some(mask) => self.attend(q, kv, mask) * sigmoid(gate),
+            Some(mask) => self.attend(q, kv, mask),
         };
-        self.o_proj.forward(attended)
+        self.o_proj.forward(attention::gate(attended, gate))
     }
 
     /// `q [t, heads, head_dim]`, scaled, against the cached keys that each token may see: `[t, heads * head_dim]`.
@@ -104,15 +103,13 @@ fn attend_block(q: Tensor<4>, keys: Tensor<3>, values: Tensor<3>, mask: Tensor<2
     attended.permute([2, 0, 1, 3]).reshape([n, kv_heads * group * d])
 }
 
-/// What to add to the scores `[t, keys]` of tokens `start..start + t`, so that none sees a later one.
-/// `None` if the tokens are attended one by one, as the few of a draft are on the CPU: each then gets the same
-/// numbers as alone, which sums over more keys would round otherwise.
+/// What to add to the scores `[t, keys]` of tokens `start..start + t`, so that none sees a later one. `None` on the
+/// CPU, whose own attention knows.
 pub fn causal_mask(start: usize, t: usize, device: &OpenDevice) -> Option<Tensor<2>> {
-    let n_keys = match device.is_gpu {
-        true => (start + t).next_multiple_of(GPU_KEY_BLOCK),
-        false if t <= MAX_STEPS => return None,
-        false => start + t,
-    };
+    if !device.is_gpu {
+        return None;
+    }
+    let n_keys = (start + t).next_multiple_of(GPU_KEY_BLOCK);
     let row = |token: usize| (0..n_keys).map(move |key| if key <= start + token { 0.0 } else { HIDDEN });
     let mask: Vec<f32> = (0..t).flat_map(row).collect();
     Some(Tensor::from_data(TensorData::new(mask, [t, n_keys]), &device.tensors))

@@ -1,7 +1,7 @@
 //! Gated delta net: the linear-attention layers.
 //!
-//! A few tokens go through the delta rule one after the other (`kernels::delta` states it); a prompt runs the
-//! same rule in chunks, where the steps of a chunk become one triangular system.
+//! On the CPU, and when they are few, tokens go through the delta rule one after the other (`kernels::delta` states
+//! it); a GPU runs a prompt in chunks, where the steps of a chunk become one triangular system.
 //! Source: `torch_recurrent_gated_delta_rule` and `torch_chunk_gated_delta_rule` of the reference.
 //! Knows nothing of padding: the caller passes only real tokens.
 
@@ -33,6 +33,7 @@ pub struct DeltaNet {
     /// How often queries and keys are repeated as a whole, so that each value head stands beside its own: value head
     /// `h` of a file with tiled heads reads key head `h mod key_heads`.
     tiles: usize,
+    is_gpu: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -66,6 +67,7 @@ impl DeltaNet {
         };
         Ok(Self {
             tiles,
+            is_gpu: loader.device.is_gpu,
             in_proj: InProj::load(hidden, dims, loader)?,
             input: InputWeights {
                 conv1d: loader.vector(&conv).reshape([taps, conv_dim]),
@@ -99,7 +101,7 @@ impl DeltaNet {
         if is_draft {
             state.draft = Some(Draft { before: recurrent.clone(), window, input: input.clone() });
         }
-        let (o, recurrent) = match t <= MAX_STEPS {
+        let (o, recurrent) = match t <= MAX_STEPS || !self.is_gpu {
             true => delta_steps(input, recurrent),
             false => delta_chunks(input, recurrent),
         };

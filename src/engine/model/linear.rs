@@ -4,7 +4,7 @@ use burn::backend::Dispatch;
 use burn::tensor::{AllocationProperty, Bytes, DType, Int, Tensor, TensorData};
 
 use super::super::device::OpenDevice;
-use super::super::kernels::Kernels;
+use super::super::kernels::{Kernels, linear};
 use super::super::weights::{Weight, WeightFormat, panels};
 use super::join;
 
@@ -71,6 +71,20 @@ impl Linear {
             }
         }
         join(parts, 1)
+    }
+
+    /// Several layers with the same input: on the CPU as one job, for which the input is made ready once.
+    pub fn forward_all<const N: usize>(layers: [&Self; N], x: Tensor<2>) -> [Tensor<2>; N] {
+        let weights = layers.map(|layer| match layer.blocks.as_slice() {
+            [block] => Some((&block.words, layer.format, block.rows)),
+            _ => None,
+        });
+        if weights.iter().all(Option::is_some)
+            && let Some(outputs) = linear::on_the_cpu(&x, weights.map(|weight| weight.expect("just seen")))
+        {
+            return outputs;
+        }
+        layers.map(|layer| layer.forward(x.clone()))
     }
 
     fn multiply_tiles(&self, x: &Tensor<2>, block: &Block, parts: &mut Vec<Tensor<2>>) {

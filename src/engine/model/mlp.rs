@@ -23,6 +23,7 @@ impl Mlp {
     }
 
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        self.down_proj.forward(swiglu(self.gate_proj.forward(x.clone()), self.up_proj.forward(x)))
+        let [gate, up] = Linear::forward_all([&self.gate_proj, &self.up_proj], x);
+        self.down_proj.forward(swiglu(gate, up))
     }
 }

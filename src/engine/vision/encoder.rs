@@ -12,6 +12,7 @@ use burn::tensor::{Tensor, TensorData};
 
 use super::super::config::vision::{CHANNELS, VisionConfig};
 use super::super::device::OpenDevice;
+use super::super::kernels::attention::{self, Sees};
 use super::super::model::linear::Linear;
 use super::super::model::rope::{Rotation, rotate};
 use super::super::model::{Loader, WeightsError, join};
@@ -21,6 +22,8 @@ const LAYER_NORM_EPS: f64 = 1e-6;
 const ROPE_THETA: f32 = 10_000.0;
 /// Scores held at once: 64 MiB.
 const MAX_SCORES: usize = 16 << 20;
+/// Queries after which the CPU, which never holds all scores, reports its progress.
+const CPU_TILE: usize = 1024;
 /// Patches whose widest activations are held at once.
 const TILE: usize = 4096;
 
@@ -171,17 +174,22 @@ impl Encoder {
         let qkv = in_tiles(x.clone(), |x| block.qkv.forward(block.norm1.forward(x)));
         let head = |i: usize| qkv.clone().narrow(1, i * width, width).reshape([n, heads, d]);
         let q = rotate(head(0), rotation) * (d as f64).powf(-0.5);
-        let q = q.swap_dims(0, 1);
-        let k = rotate(head(1), rotation).permute([1, 2, 0]);
-        let v = head(2).swap_dims(0, 1);
+        // Of views, the CPU would make a copy for each tile.
+        let [k, v] = [rotate(head(1), rotation), head(2)].map(|x| x.swap_dims(0, 1).mul_scalar(1.0));
         drop(qkv);
+        let attended = |start: usize, rows: usize| -> Tensor<2> {
+            let q = q.clone().narrow(0, start, rows);
+            if !self.device.is_gpu {
+                return attention::attend(&q, &k, &v, n, Sees::All);
+            }
+            let weights = softmax(q.swap_dims(0, 1).matmul(k.clone().swap_dims(1, 2)), 2);
+            weights.matmul(v.clone()).swap_dims(0, 1).reshape([rows, width])
+        };
         let tile = self.attention_tile(n);
         let mut parts = Vec::with_capacity(n.div_ceil(tile));
         for start in (0..n).step_by(tile) {
             let rows = tile.min(n - start);
-            let weights = softmax(q.clone().narrow(1, start, rows).matmul(k.clone()), 2);
-            let attended = weights.matmul(v.clone()).swap_dims(0, 1).reshape([rows, width]);
-            parts.push(x.clone().narrow(0, start, rows) + block.proj.forward(attended));
+            parts.push(x.clone().narrow(0, start, rows) + block.proj.forward(attended(start, rows)));
             // The GPU's queue is drained here, so that progress is true and a stop takes effect. An error of
             // the device shows when the features are used.
             let _ = self.device.tensors.sync();
@@ -194,6 +202,9 @@ impl Encoder {
 
     /// Queries whose scores against all `n` patches are held at once.
     fn attention_tile(&self, n: usize) -> usize {
+        if !self.device.is_gpu {
+            return n.min(CPU_TILE);
+        }
         (MAX_SCORES / (self.config.num_heads * n)).clamp(1, n)
     }
 

@@ -9,17 +9,17 @@ pub mod gpu;
 
 use std::sync::LazyLock;
 
-use rayon::prelude::*;
-
 use super::super::super::weights::WeightFormat;
 use super::super::super::weights::panels::{self, BLOCK, LINE, Q8_OFFSET, ROWS};
-use super::super::cpu::best_of_three;
-use super::{MIN_PARALLEL_BYTES, Scattered};
+use super::super::cpu::{MIN_PARALLEL, best_of_three};
+use super::super::pool::{self, Start};
+use super::{Part, groups};
 
 /// Panels of a task.
 const TASK_PANELS: usize = 8;
-/// Vectors that are multiplied together at most.
-const MAX_TOKENS: usize = 4;
+/// Tokens that go through all panels of a task before the next: their vectors stay in the cache, and so do the pages
+/// that the results go to.
+const TASK_TOKENS: usize = 64;
 
 /// Tokens in eight bits.
 pub struct Rounded {
@@ -29,6 +29,8 @@ pub struct Rounded {
     scales: Vec<f32>,
     /// Of the numbers of each block.
     sums: Vec<i32>,
+    /// The same times the scale.
+    scaled_sums: Vec<f32>,
     blocks: usize,
 }
 
@@ -39,13 +41,30 @@ impl Rounded {
             numbers: vec![0; t * blocks * BLOCK],
             scales: vec![0.0; t * blocks],
             sums: vec![0; t * blocks],
+            scaled_sums: vec![0.0; t * blocks],
             blocks,
         };
-        let each = rounded.numbers.chunks_exact_mut(blocks * BLOCK).zip(x.chunks_exact(columns));
-        let facts = rounded.scales.chunks_exact_mut(blocks).zip(rounded.sums.chunks_exact_mut(blocks));
-        for ((numbers, x), (scales, sums)) in each.zip(facts) {
-            round_token(x, numbers, scales, sums);
-        }
+        let numbers = Start(rounded.numbers.as_mut_ptr());
+        let scales = Start(rounded.scales.as_mut_ptr());
+        let sums = Start(rounded.sums.as_mut_ptr());
+        let scaled_sums = Start(rounded.scaled_sums.as_mut_ptr());
+        let tokens = (MIN_PARALLEL / columns).max(1);
+        let task = |task: usize| {
+            for token in task * tokens..t.min((task + 1) * tokens) {
+                let at = token * blocks;
+                // SAFETY: the token's part of each vector, which no other task touches.
+                unsafe {
+                    round_token(
+                        &x[token * columns..][..columns],
+                        std::slice::from_raw_parts_mut(numbers.at(at * BLOCK), blocks * BLOCK),
+                        std::slice::from_raw_parts_mut(scales.at(at), blocks),
+                        std::slice::from_raw_parts_mut(sums.at(at), blocks),
+                        std::slice::from_raw_parts_mut(scaled_sums.at(at), blocks),
+                    );
+                }
+            }
+        };
+        pool::for_each(t.div_ceil(tokens), task);
         rounded
     }
 
@@ -60,39 +79,52 @@ impl Rounded {
         tokens.flat_map(widen).collect()
     }
 
-    /// The vectors of `T` tokens from `first` on.
-    fn vectors<const T: usize>(&self, first: usize) -> [Vector<'_>; T] {
-        let n = self.blocks;
-        std::array::from_fn(|i| Vector {
-            numbers: &self.numbers[(first + i) * n * BLOCK..][..n * BLOCK],
-            scales: &self.scales[(first + i) * n..][..n],
-            sums: &self.sums[(first + i) * n..][..n],
-        })
+    /// `t` tokens from `first` on.
+    fn tokens(&self, first: usize, t: usize) -> Vectors<'_> {
+        let range = first * self.blocks..(first + t) * self.blocks;
+        Vectors {
+            numbers: &self.numbers[range.start * BLOCK..range.end * BLOCK],
+            scales: &self.scales[range.clone()],
+            sums: &self.sums[range.clone()],
+            scaled_sums: &self.scaled_sums[range],
+            blocks: self.blocks,
+        }
     }
 }
 
+/// Some of the tokens, one after the other.
 #[derive(Clone, Copy)]
-struct Vector<'a> {
+struct Vectors<'a> {
     numbers: &'a [i8],
     scales: &'a [f32],
     sums: &'a [i32],
+    scaled_sums: &'a [f32],
+    blocks: usize,
 }
 
 best_of_three! {
     fn round_token = round_token_by_block(
-        x: &[f32], numbers: &mut [i8], scales: &mut [f32], sums: &mut [i32],
+        x: &[f32], numbers: &mut [i8], scales: &mut [f32], sums: &mut [i32], scaled_sums: &mut [f32],
     )
 }
 
 #[inline(always)]
-fn round_token_by_block(x: &[f32], numbers: &mut [i8], scales: &mut [f32], sums: &mut [i32]) {
+fn round_token_by_block(
+    x: &[f32],
+    numbers: &mut [i8],
+    scales: &mut [f32],
+    sums: &mut [i32],
+    scaled_sums: &mut [f32],
+) {
     let (whole, rest) = x.as_chunks::<BLOCK>();
     let (numbers, _) = numbers.as_chunks_mut::<BLOCK>();
     let mut last = [0.0; BLOCK];
     last[..rest.len()].copy_from_slice(rest);
     let blocks = whole.iter().chain(std::iter::once(&last));
-    for (((x, numbers), scale), sum) in blocks.zip(numbers).zip(scales).zip(sums) {
+    let facts = scales.iter_mut().zip(sums).zip(scaled_sums);
+    for ((x, numbers), ((scale, sum), scaled)) in blocks.zip(numbers).zip(facts) {
         (*scale, *sum) = round_block(x, numbers);
+        *scaled = *scale * *sum as f32;
     }
 }
 
@@ -172,74 +204,84 @@ impl Products {
         Instructions::available().into_iter().map(|instructions| Self { format, instructions }).collect()
     }
 
-    /// `y [t, rows]` of the tokens and of `weight [rows, columns]`.
+    /// Vectors that are multiplied together at most: as many as leave registers for the running sums.
+    fn max_tokens(self) -> usize {
+        match self.instructions {
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512Vnni => 8,
+            _ => 4,
+        }
+    }
+
+    /// Writes the products `[t, rows]` of the tokens and of `weight [rows, columns]` to `out`, where there is room.
     ///
     /// # Panics
     /// If the lengths disagree.
-    pub fn linear(&self, x: &Rounded, weight: &[u8], rows: usize, y: &mut [f32]) {
-        let t = y.len() / rows;
+    pub fn part<'a>(self, x: &'a Rounded, weight: &'a [u8], rows: usize, out: Start<f32>) -> Part<'a> {
+        let t = x.scales.len() / x.blocks;
         let panel_bytes = x.blocks * panels::block_bytes(self.format);
         let n_panels = rows.div_ceil(ROWS);
-        assert!(y.len() == t * rows && x.scales.len() == t * x.blocks, "a number for each token and row");
         assert!(weight.len() >= n_panels * panel_bytes, "the weight holds all rows");
-        let out = Scattered(y.as_mut_ptr());
-        let task = |task: usize| {
+        let groups = groups(t, self.max_tokens());
+        let task = move |task: usize| {
             let panels = task * TASK_PANELS..n_panels.min((task + 1) * TASK_PANELS);
             let weight = &weight[panels.start * panel_bytes..panels.end * panel_bytes];
             let store = |token: usize, panel: usize, sums: &[f32; ROWS]| {
                 let row = (panels.start + panel) * ROWS;
                 let n = ROWS.min(rows - row);
-                // SAFETY: the token is below `t` and `row + n` at most `rows`, so the numbers lie inside `y`; each
+                // SAFETY: the token is below `t` and `row + n` at most `rows`, so there is room for the numbers; each
                 // (token, panel) is written by one task only.
                 unsafe { out.at(token * rows + row).copy_from_nonoverlapping(sums.as_ptr(), n) };
             };
-            self.panels(x, t, weight, panel_bytes, &store);
+            for groups in groups.chunks(TASK_TOKENS / self.max_tokens()) {
+                self.panels(x, groups, weight, panel_bytes, &store);
+            }
         };
-        let n_tasks = n_panels.div_ceil(TASK_PANELS);
-        if n_panels * panel_bytes * t.min(MAX_TOKENS) < MIN_PARALLEL_BYTES {
-            (0..n_tasks).for_each(task);
-        } else {
-            (0..n_tasks).into_par_iter().for_each(task);
-        }
+        Part { n_tasks: n_panels.div_ceil(TASK_PANELS), task: Box::new(task) }
     }
 
-    /// All tokens with some panels; `store` gets the token, the panel and its sixteen sums.
+    /// `y [t, rows]`: for the test that compares instructions.
+    #[cfg(test)]
+    pub fn linear(self, x: &Rounded, weight: &[u8], rows: usize, y: &mut [f32]) {
+        assert_eq!(y.len(), x.scales.len() / x.blocks * rows);
+        let part = self.part(x, weight, rows, Start(y.as_mut_ptr()));
+        (0..part.n_tasks).for_each(part.task);
+    }
+
+    /// Groups of tokens with some panels; `store` gets the token, the panel and its sixteen sums.
     fn panels(
-        &self,
+        self,
         x: &Rounded,
-        t: usize,
+        groups: &[(usize, usize)],
         weight: &[u8],
         panel_bytes: usize,
         store: &impl Fn(usize, usize, &[f32; ROWS]),
     ) {
         let n_panels = weight.len() / panel_bytes;
+        let most = groups.iter().map(|(_, n)| *n).max().unwrap_or(0);
         let mut panel = 0;
         while panel < n_panels {
             // As many panels side by side as leaves registers for the running sums of all tokens.
-            let n = match (t, n_panels - panel) {
+            let n = match (most, n_panels - panel) {
                 (..=2, 4..) => 4,
                 (_, 2..) => 2,
                 _ => 1,
             };
             let w = &weight[panel * panel_bytes..(panel + n) * panel_bytes];
-            let mut first = 0;
-            while first < t {
-                let n_tokens = MAX_TOKENS.min(t - first);
+            for (first, n_tokens) in groups.iter().copied() {
                 let store =
                     |token: usize, p: usize, sums: &[f32; ROWS]| store(first + token, panel + p, sums);
-                match (n, n_tokens) {
-                    (4, 1) => self.tile::<4, 1>(w, x.vectors(first), &store),
-                    (4, _) => self.tile::<4, 2>(w, x.vectors(first), &store),
-                    (2, 1) => self.tile::<2, 1>(w, x.vectors(first), &store),
-                    (2, 2) => self.tile::<2, 2>(w, x.vectors(first), &store),
-                    (2, 3) => self.tile::<2, 3>(w, x.vectors(first), &store),
-                    (2, _) => self.tile::<2, 4>(w, x.vectors(first), &store),
-                    (_, 1) => self.tile::<1, 1>(w, x.vectors(first), &store),
-                    (_, 2) => self.tile::<1, 2>(w, x.vectors(first), &store),
-                    (_, 3) => self.tile::<1, 3>(w, x.vectors(first), &store),
-                    _ => self.tile::<1, 4>(w, x.vectors(first), &store),
+                macro_rules! tile {
+                    ($($panels:literal: $($tokens:literal)*;)*) => {
+                        match (n, n_tokens) {
+                            $($(($panels, $tokens) => {
+                                self.tile::<$panels, $tokens>(w, x.tokens(first, n_tokens), &store)
+                            })*)*
+                            _ => unreachable!("{n} panels with {n_tokens} tokens"),
+                        }
+                    };
                 }
-                first += n_tokens;
+                tile! { 4: 1 2; 2: 1 2 3 4 5 6 7 8; 1: 1 2 3 4 5 6 7 8; }
             }
             panel += n;
         }
@@ -247,9 +289,9 @@ impl Products {
 
     /// `P` panels with `T` tokens.
     fn tile<const P: usize, const T: usize>(
-        &self,
+        self,
         weight: &[u8],
-        x: [Vector; T],
+        x: Vectors,
         store: &impl Fn(usize, usize, &[f32; ROWS]),
     ) {
         let mut sums = [[[0.0; ROWS]; T]; P];
@@ -265,9 +307,9 @@ impl Products {
     }
 
     fn sums<const Q4: bool, const P: usize, const T: usize>(
-        &self,
+        self,
         weight: &[u8],
-        x: [Vector; T],
+        x: Vectors,
         sums: &mut [[[f32; ROWS]; T]; P],
     ) {
         let panel_bytes = weight.len() / P;
@@ -291,8 +333,8 @@ impl Products {
             }
             Instructions::Portable => {
                 for (weight, sums) in weight.chunks_exact(panel_bytes).zip(sums) {
-                    for (x, sums) in x.into_iter().zip(sums) {
-                        portable::<Q4>(weight, x, sums);
+                    for (token, sums) in sums.iter_mut().enumerate() {
+                        portable::<Q4>(weight, x, token, sums);
                     }
                 }
             }
@@ -301,10 +343,11 @@ impl Products {
 }
 
 /// One panel with one token.
-fn portable<const Q4: bool>(panel: &[u8], x: Vector, sums: &mut [f32; ROWS]) {
+fn portable<const Q4: bool>(panel: &[u8], x: Vectors, token: usize, sums: &mut [f32; ROWS]) {
     let format = if Q4 { WeightFormat::Q4Panels } else { WeightFormat::Q8Panels };
     for (b, block) in panel.chunks_exact(panels::block_bytes(format)).enumerate() {
-        let x_numbers = &x.numbers[b * BLOCK..][..BLOCK];
+        let at = token * x.blocks + b;
+        let x_numbers = &x.numbers[at * BLOCK..][..BLOCK];
         let mut products = [0i32; ROWS];
         for (group, line) in block[LINE..].chunks_exact(LINE).enumerate() {
             for (row, product) in products.iter_mut().enumerate() {
@@ -322,10 +365,10 @@ fn portable<const Q4: bool>(panel: &[u8], x: Vector, sums: &mut [f32; ROWS]) {
         }
         for (row, (sum, product)) in sums.iter_mut().zip(products).enumerate() {
             let (scale, min) = panels::header(format, block, row);
-            let offset = if Q4 { 0 } else { Q8_OFFSET * x.sums[b] };
-            *sum = ((product - offset) as f32).mul_add(scale * x.scales[b], *sum);
+            let offset = if Q4 { 0 } else { Q8_OFFSET * x.sums[at] };
+            *sum = ((product - offset) as f32 * scale).mul_add(x.scales[at], *sum);
             if Q4 {
-                *sum = min.mul_add(x.scales[b] * x.sums[b] as f32, *sum);
+                *sum = min.mul_add(x.scaled_sums[at], *sum);
             }
         }
     }
@@ -335,7 +378,7 @@ fn portable<const Q4: bool>(panel: &[u8], x: Vector, sums: &mut [f32; ROWS]) {
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{BLOCK, LINE, Q8_OFFSET, ROWS, Vector};
+    use super::{BLOCK, LINE, Q8_OFFSET, ROWS, Vectors};
 
     const fn block_bytes(q4: bool) -> usize {
         if q4 { LINE + ROWS * BLOCK / 2 } else { LINE + ROWS * BLOCK }
@@ -359,16 +402,16 @@ mod x86 {
     pub unsafe fn avx512<const Q4: bool, const P: usize, const T: usize>(
         weight: &[u8],
         panel_bytes: usize,
-        x: [Vector; T],
+        x: Vectors,
         sums: &mut [[[f32; ROWS]; T]; P],
     ) {
         let low_half = _mm512_set1_epi8(15);
         let mut running = [[_mm512_setzero_ps(); T]; P];
-        for b in 0..x[0].scales.len() {
+        for b in 0..x.blocks {
             let mut products = [[_mm512_setzero_si512(); T]; P];
             for token in 0..T {
                 // The offset that makes stored numbers unsigned, taken back beforehand.
-                let offset = if Q4 { 0 } else { -Q8_OFFSET * x[token].sums[b] };
+                let offset = if Q4 { 0 } else { -Q8_OFFSET * x.sums[token * x.blocks + b] };
                 for panel in 0..P {
                     products[panel][token] = _mm512_set1_epi32(offset);
                 }
@@ -376,16 +419,11 @@ mod x86 {
             // SAFETY: block `b` of the panels and of the vectors is read, in whole groups.
             unsafe {
                 let block = |panel: usize| weight.as_ptr().add(panel * panel_bytes + b * block_bytes(Q4));
+                // Four numbers of a token in every lane, which the multiplication reads from memory by itself.
+                let broadcast = |token: usize, at: usize| {
+                    _mm512_set1_epi32(four(x.numbers.as_ptr().add((token * x.blocks + b) * BLOCK + at)))
+                };
                 for group in 0..(block_bytes(Q4) - LINE) / LINE {
-                    let mut x_low = [_mm512_setzero_si512(); T];
-                    let mut x_high = [_mm512_setzero_si512(); T];
-                    for token in 0..T {
-                        let x = x[token].numbers.as_ptr().add(b * BLOCK + group * if Q4 { 8 } else { 4 });
-                        x_low[token] = _mm512_set1_epi32(four(x));
-                        if Q4 {
-                            x_high[token] = _mm512_set1_epi32(four(x.add(4)));
-                        }
-                    }
                     for panel in 0..P {
                         let w = _mm512_loadu_si512(block(panel).add(LINE + group * LINE).cast());
                         if Q4 {
@@ -393,32 +431,40 @@ mod x86 {
                             let high = _mm512_and_si512(_mm512_srli_epi16::<4>(w), low_half);
                             for token in 0..T {
                                 let product = products[panel][token];
-                                let product = _mm512_dpbusd_epi32(product, low, x_low[token]);
-                                products[panel][token] = _mm512_dpbusd_epi32(product, high, x_high[token]);
+                                let product = _mm512_dpbusd_epi32(product, low, broadcast(token, 8 * group));
+                                products[panel][token] =
+                                    _mm512_dpbusd_epi32(product, high, broadcast(token, 8 * group + 4));
                             }
                         } else {
                             for token in 0..T {
-                                products[panel][token] =
-                                    _mm512_dpbusd_epi32(products[panel][token], w, x_low[token]);
+                                products[panel][token] = _mm512_dpbusd_epi32(
+                                    products[panel][token],
+                                    w,
+                                    broadcast(token, 4 * group),
+                                );
                             }
                         }
                     }
                 }
                 for panel in 0..P {
                     let header = block(panel);
-                    let scale = match Q4 {
-                        true => _mm512_cvtph_ps(_mm256_loadu_si256(header.cast())),
-                        false => _mm512_loadu_ps(header.cast()),
+                    let (scale, min) = match Q4 {
+                        true => (
+                            _mm512_cvtph_ps(_mm256_loadu_si256(header.cast())),
+                            _mm512_cvtph_ps(_mm256_loadu_si256(header.add(LINE / 2).cast())),
+                        ),
+                        false => (_mm512_loadu_ps(header.cast()), _mm512_setzero_ps()),
                     };
                     for token in 0..T {
-                        let x_scale = x[token].scales[b];
-                        let product = _mm512_cvtepi32_ps(products[panel][token]);
-                        let scale = _mm512_mul_ps(scale, _mm512_set1_ps(x_scale));
-                        let mut sum = _mm512_fmadd_ps(product, scale, running[panel][token]);
+                        let product = _mm512_mul_ps(_mm512_cvtepi32_ps(products[panel][token]), scale);
+                        let x_scale = _mm512_set1_ps(x.scales[token * x.blocks + b]);
+                        let mut sum = _mm512_fmadd_ps(product, x_scale, running[panel][token]);
                         if Q4 {
-                            let min = _mm512_cvtph_ps(_mm256_loadu_si256(header.add(LINE / 2).cast()));
-                            let x_sum = _mm512_set1_ps(x_scale * x[token].sums[b] as f32);
-                            sum = _mm512_fmadd_ps(min, x_sum, sum);
+                            sum = _mm512_fmadd_ps(
+                                min,
+                                _mm512_set1_ps(x.scaled_sums[token * x.blocks + b]),
+                                sum,
+                            );
                         }
                         running[panel][token] = sum;
                     }
@@ -444,16 +490,16 @@ mod x86 {
             #[allow(clippy::needless_range_loop)]
             pub unsafe fn $name<const Q4: bool, const T: usize>(
                 panel: &[u8],
-                x: [Vector; T],
+                x: Vectors,
                 sums: &mut [[f32; ROWS]; T],
             ) {
                 const HALVES: usize = 2;
                 let low_half = _mm256_set1_epi8(15);
                 let mut running = [[_mm256_setzero_ps(); T]; HALVES];
-                for b in 0..x[0].scales.len() {
+                for b in 0..x.blocks {
                     let mut products = [[_mm256_setzero_si256(); T]; HALVES];
                     for token in 0..T {
-                        let offset = if Q4 { 0 } else { -$offset * x[token].sums[b] };
+                        let offset = if Q4 { 0 } else { -$offset * x.sums[token * x.blocks + b] };
                         for half in 0..HALVES {
                             products[half][token] = _mm256_set1_epi32(offset);
                         }
@@ -462,12 +508,12 @@ mod x86 {
                     unsafe {
                         let block = panel.as_ptr().add(b * block_bytes(Q4));
                         for group in 0..(block_bytes(Q4) - LINE) / LINE {
-                            let at = b * BLOCK + group * if Q4 { 8 } else { 4 };
+                            let at = group * if Q4 { 8 } else { 4 };
                             for half in 0..HALVES {
                                 let w = block.add(LINE + group * LINE + half * LINE / 2);
                                 let w = _mm256_loadu_si256(w.cast());
                                 for token in 0..T {
-                                    let x = x[token].numbers.as_ptr().add(at);
+                                    let x = x.numbers.as_ptr().add((token * x.blocks + b) * BLOCK + at);
                                     let x_low = _mm256_set1_epi32(four(x));
                                     let product = &mut products[half][token];
                                     if Q4 {
@@ -488,13 +534,12 @@ mod x86 {
                                 false => _mm256_loadu_ps(block.add(half * 32).cast()),
                             };
                             for token in 0..T {
-                                let x_scale = x[token].scales[b];
-                                let product = _mm256_cvtepi32_ps(products[half][token]);
-                                let scale = _mm256_mul_ps(scale, _mm256_set1_ps(x_scale));
-                                let mut sum = _mm256_fmadd_ps(product, scale, running[half][token]);
+                                let product = _mm256_mul_ps(_mm256_cvtepi32_ps(products[half][token]), scale);
+                                let x_scale = _mm256_set1_ps(x.scales[token * x.blocks + b]);
+                                let mut sum = _mm256_fmadd_ps(product, x_scale, running[half][token]);
                                 if Q4 {
                                     let min = _mm_loadu_si128(block.add(LINE / 2 + half * 16).cast());
-                                    let x_sum = _mm256_set1_ps(x_scale * x[token].sums[b] as f32);
+                                    let x_sum = _mm256_set1_ps(x.scaled_sums[token * x.blocks + b]);
                                     sum = _mm256_fmadd_ps(_mm256_cvtph_ps(min), x_sum, sum);
                                 }
                                 running[half][token] = sum;

@@ -68,6 +68,10 @@ impl InProj {
         let Dims { key_heads, value_heads, d_k, d_v } = self.dims;
         let per_key_head = value_heads / key_heads;
         let v_width = per_key_head * d_v;
+        if let (Qkvz::Apart { qkv, z }, Ba::Apart { b, a }) = (&self.qkvz, &self.ba) {
+            let [qkv, z, b, a] = Linear::forward_all([qkv, z, b, a], x);
+            return Projected { qkv, z, b, a };
+        }
         let (qkv, z) = match &self.qkvz {
             Qkvz::Apart { qkv, z } => (qkv.forward(x.clone()), z.forward(x.clone())),
             Qkvz::Grouped(qkvz) => {

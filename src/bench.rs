@@ -106,8 +106,8 @@ fn steps(engine: &Engine, args: &BenchArgs) -> Result<Vec<Row>, EngineError> {
             model.forward(&tokens[..1], &mut cache, None);
             model.catch_up(&mut cache);
             let started = Instant::now();
-            model.draft(tokens[1], 1, &mut cache, |logits| {
-                read(logits)?;
+            model.draft(tokens[1], 1, &mut cache, engine.shortlist(), |guess| {
+                read(guess.logits)?;
                 Ok::<_, EngineError>(None)
             })?;
             draft.times.push(started.elapsed());

@@ -40,7 +40,7 @@ use crate::chat::openai::messages_from_json;
 use crate::chat::{Detail, Message, Part, Picture, PictureSource};
 use crate::engine::cache::Cache;
 use crate::engine::generate::{Engine, EngineError, LoadOptions, PREFILL_CHUNK, Prompt, read};
-use crate::engine::model::Model;
+use crate::engine::model::{Guess, Model};
 use crate::engine::prompt::{ChatTemplate, RenderInput};
 use crate::engine::sampler::{Sampler, SamplingParams};
 use crate::engine::tokenizer::Tokenizer;
@@ -255,8 +255,8 @@ impl Greedy<'_> {
         let mut next = self.choose(&last)?;
         out.ids.push(next);
         while out.ids.len() < self.wanted {
-            let choose = |logits| Ok::<_, EngineError>(Some(self.choose(&read(logits)?)?));
-            let drafts = self.model.draft(next, depth, cache, choose)?;
+            let choose = |guess: Guess| Ok::<_, EngineError>(Some(self.choose(&read(guess.logits)?)?));
+            let drafts = self.model.draft(next, depth, cache, None, choose)?;
             let logits = read(self.model.logits(self.model.judge(next, &drafts, cache)))?;
             let mut accepted = 0;
             for (i, row) in logits.chunks_exact(self.model.config.vocab_size).enumerate() {

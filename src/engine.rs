@@ -20,6 +20,7 @@ mod noise;
 pub mod prompt;
 pub mod ram;
 pub mod sampler;
+pub mod shortlist;
 pub mod speculate;
 pub mod states;
 pub mod tokenizer;

@@ -48,6 +48,7 @@ impl Engine {
                     break;
                 }
                 sampler.accept(id);
+                self.coverage.note(id);
                 let is_right = drafts.get(i) == Some(&id);
                 accepted += usize::from(is_right);
                 emit(id, stats);
@@ -102,12 +103,16 @@ impl Engine {
         }
         let stop_ids = &self.stop_ids;
         let mut stopped = false;
-        self.model.draft(last, depth, &mut self.cache, |logits| {
+        self.model.draft(last, depth, &mut self.cache, self.coverage.shortlist(), |guess| {
             // Nothing follows the end of an answer.
             if stopped {
                 return Ok(None);
             }
-            let id = likeliest(&read(logits)?, n_valid);
+            let logits = read(guess.logits)?;
+            let id = match guess.shortlist {
+                Some(list) => likeliest(&logits, list.len()).map(|index| list.id(index)),
+                None => likeliest(&logits, n_valid),
+            };
             stopped = id.is_some_and(|id| stop_ids.contains(&id));
             Ok(id)
         })

@@ -26,6 +26,7 @@ use super::prompt::pictures::{self, Layout, Misplaced, Seen, Span};
 use super::prompt::{self, ChatTemplate, PromptError};
 use super::ram;
 use super::sampler::{GenerationConfig, Mode, Sampler, SamplerError, SamplingParams};
+use super::shortlist::{Coverage, Shortlist};
 use super::speculate::Speculation;
 use super::states::{self, StateOptions, States};
 use super::tokenizer::{Tokenizer, TokenizerError};
@@ -198,6 +199,9 @@ pub enum Ending {
     Cancelled,
 }
 
+/// Tokens at the end of a prompt that say which words an answer will be made of.
+const NOTED_TOKENS: usize = 512;
+
 /// A loaded model with everything it needs to answer.
 pub struct Engine {
     pub(super) model: Model,
@@ -209,6 +213,7 @@ pub struct Engine {
     info: ModelInfo,
     pub(super) cache: Cache,
     pub(super) speculation: Speculation,
+    pub(super) coverage: Coverage,
     /// Places of the cache's past from which a prompt that differs further on can go on, the earliest first: the
     /// ends of prompts before the words that ask for an answer, because templates rewrite what follows those, and
     /// some in long prompts.
@@ -273,8 +278,11 @@ impl Engine {
         // Quantised weights make other states of the same tokens.
         let where_and_how = format!("{} {}", model.device.name, bits.map_or("", Bits::name));
         let checkpoint = Rc::new(checkpoint);
+        let stop_ids = stop_ids(&generation_config, &model.config, &tokenizer);
+        let shortlist = Shortlist::new(stop_ids.iter().min().copied(), tokenizer.vocab_size());
         Ok(Self {
-            stop_ids: stop_ids(&generation_config, &model.config, &tokenizer),
+            stop_ids,
+            coverage: Coverage::new(shortlist),
             cache: model.new_drafting_cache(),
             speculation: Speculation::default(),
             checkpoints: Checkpoints::new(&model.config),
@@ -304,6 +312,11 @@ impl Engine {
 
     pub fn model(&self) -> &Model {
         &self.model
+    }
+
+    /// The tokens that drafts are chosen from, if not from all.
+    pub fn shortlist(&self) -> Option<&Shortlist> {
+        self.coverage.shortlist()
     }
 
     pub fn tokenizer(&self) -> &Tokenizer {
@@ -539,6 +552,7 @@ impl Engine {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Option<Tensor<2>>, EngineError> {
         let total = prompt.ids.len();
+        prompt.ids.iter().rev().take(NOTED_TOKENS).for_each(|id| self.coverage.note(*id));
         let mut hidden = None;
         while self.cache.len() < total {
             if cancel.load(Ordering::Relaxed) {

@@ -31,6 +31,7 @@ use super::cache::mtp::{MtpState, Rows};
 use super::cache::{Cache, LayerState, TokenKey};
 use super::config::{LayerType, ModelConfig, MoeConfig};
 use super::device::OpenDevice;
+use super::shortlist::Shortlist;
 pub use super::weights::WeightsError;
 use super::weights::{Checkpoint, Weight};
 
@@ -249,7 +250,8 @@ impl Model {
     }
 
     /// Guesses what follows `next`, the token that comes after those in the cache: at most `depth` tokens. `choose`
-    /// takes the logits of each guess; it may give up.
+    /// takes the logits of each guess, of the tokens on the shortlist where there is one, and says which it is; it may
+    /// give up.
     ///
     /// # Errors
     /// Those of `choose`.
@@ -258,7 +260,8 @@ impl Model {
         next: u32,
         depth: usize,
         cache: &mut Cache,
-        mut choose: impl FnMut(Tensor<2>) -> Result<Option<u32>, E>,
+        shortlist: Option<&Shortlist>,
+        mut choose: impl FnMut(Guess) -> Result<Option<u32>, E>,
     ) -> Result<Vec<u32>, E> {
         let mut position = cache.next_position();
         let (Some(head), Some(state)) = (&self.mtp, &mut cache.mtp) else { return Ok(Vec::new()) };
@@ -268,7 +271,7 @@ impl Model {
         let mut hidden = states.narrow(0, n - 1, 1);
         let known = state.len();
         let mut drafts = Vec::with_capacity(depth);
-        while let Some(id) = choose(self.lm_head.forward(hidden.clone()))? {
+        while let Some(id) = choose(self.guess(&hidden, shortlist))? {
             drafts.push(id);
             if drafts.len() == depth {
                 break;
@@ -280,6 +283,15 @@ impl Model {
         // What was made from guesses is made anew from the trunk's states, once they are judged.
         state.truncate(known);
         Ok(drafts)
+    }
+
+    fn guess<'a>(&self, hidden: &Tensor<2>, shortlist: Option<&'a Shortlist>) -> Guess<'a> {
+        let short =
+            shortlist.and_then(|list| Some((list, self.lm_head.forward_rows(hidden, list.ranges())?)));
+        match short {
+            Some((list, logits)) => Guess { logits, shortlist: Some(list) },
+            None => Guess { logits: self.lm_head.forward(hidden.clone()), shortlist: None },
+        }
     }
 
     /// Runs `next`, the token that comes after those in the cache, and the drafts behind it. Until [`Cache::keep`]
@@ -335,6 +347,13 @@ impl<'a> Tokens<'a> {
             is_draft: false,
         }
     }
+}
+
+/// Logits of one guess.
+pub struct Guess<'a> {
+    /// `[1, vocab_size]`, or those of the tokens on the list.
+    pub logits: Tensor<2>,
+    pub shortlist: Option<&'a Shortlist>,
 }
 
 /// What all attention layers of one forward pass share.

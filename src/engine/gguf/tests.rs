@@ -77,10 +77,10 @@ fn the_mtp_layer_of_a_file_guesses_like_the_original() {
     let drafts = |model: &Model| {
         let mut cache = model.new_drafting_cache();
         let next = argmax(&last_logits(model, &ids, &mut cache));
-        let choose = |logits: burn::tensor::Tensor<2>| {
-            Ok::<_, ()>(Some(argmax(&logits.into_data().try_to_vec::<f32>().unwrap())))
+        let choose = |guess: crate::engine::model::Guess| {
+            Ok::<_, ()>(Some(argmax(&guess.logits.into_data().try_to_vec::<f32>().unwrap())))
         };
-        model.draft(next, 4, &mut cache, choose).unwrap()
+        model.draft(next, 4, &mut cache, None, choose).unwrap()
     };
     assert!(model.can_draft());
     assert_eq!(drafts(&model), drafts(&original));

@@ -11,6 +11,8 @@ pub mod panels;
 mod scalar;
 mod widen;
 
+use std::ops::Range;
+
 use burn::tensor::{DType, Int, Shape, Tensor};
 use burn_flex::{FlexTensor, Layout};
 use gemm::Parallelism;
@@ -193,21 +195,30 @@ fn widen_rows(bytes: &[u8], format: WeightFormat, columns: usize, out: &mut [f32
     }
 }
 
-/// `x [t, columns]` with several weights, each with its format and rows, if they live on the CPU.
-pub fn on_the_cpu<const N: usize>(
-    x: &Tensor<2>,
-    weights: [(&Tensor<1, Int>, WeightFormat, usize); N],
-) -> Option<[Tensor<2>; N]> {
+/// Some rows of a stored weight; in panels they begin at a whole one.
+#[derive(Clone)]
+pub struct Stored<'a> {
+    pub words: &'a Tensor<1, Int>,
+    pub format: WeightFormat,
+    pub rows: Range<usize>,
+}
+
+/// `x [t, columns]` with several weights, if they live on the CPU.
+pub fn on_the_cpu<const N: usize>(x: &Tensor<2>, weights: [Stored; N]) -> Option<[Tensor<2>; N]> {
     let [t, columns] = x.dims();
     let x = cpu::on_cpu(x)?;
-    let stored = weights.map(|(words, ..)| cpu::words_on_cpu(words));
+    let words = weights.each_ref().map(|weight| cpu::words_on_cpu(weight.words));
     let mut matrices = Vec::with_capacity(N);
-    for (words, (_, format, rows)) in stored.iter().zip(weights) {
-        matrices.push(Matrix { bytes: words.as_ref()?.bytes(), format, rows });
+    for (words, Stored { format, rows, .. }) in words.iter().zip(&weights) {
+        let start = match format.is_panels() {
+            true => super::super::weights::panels::bytes(*format, rows.start, columns),
+            false => rows.start * format.row_bytes(columns),
+        };
+        matrices.push(Matrix { bytes: &words.as_ref()?.bytes()[start..], format: *format, rows: rows.len() });
     }
     let mut outputs = linear_all(cpu::slice(&x), columns, &matrices).into_iter();
-    Some(weights.map(|(_, _, rows)| {
-        cpu::tensor(outputs.next().expect("there is an output for each weight"), [t, rows])
+    Some(weights.map(|Stored { rows, .. }| {
+        cpu::tensor(outputs.next().expect("there is an output for each weight"), [t, rows.len()])
     }))
 }
 

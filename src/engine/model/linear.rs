@@ -1,10 +1,13 @@
 //! A linear layer without bias, its weight in the checkpoint's own format.
 
+use std::ops::Range;
+
 use burn::backend::Dispatch;
 use burn::tensor::{AllocationProperty, Bytes, DType, Int, Tensor, TensorData};
 
 use super::super::device::OpenDevice;
-use super::super::kernels::{Kernels, linear};
+use super::super::kernels::Kernels;
+use super::super::kernels::linear::{Stored, on_the_cpu};
 use super::super::weights::{Weight, WeightFormat, panels};
 use super::join;
 
@@ -75,16 +78,35 @@ impl Linear {
 
     /// Several layers with the same input: on the CPU as one job, for which the input is made ready once.
     pub fn forward_all<const N: usize>(layers: [&Self; N], x: Tensor<2>) -> [Tensor<2>; N] {
-        let weights = layers.map(|layer| match layer.blocks.as_slice() {
-            [block] => Some((&block.words, layer.format, block.rows)),
-            _ => None,
-        });
-        if weights.iter().all(Option::is_some)
-            && let Some(outputs) = linear::on_the_cpu(&x, weights.map(|weight| weight.expect("just seen")))
+        let stored = layers.map(|layer| layer.stored(0..layer.blocks.iter().map(|block| block.rows).sum()));
+        if stored.iter().all(Option::is_some)
+            && let Some(outputs) = on_the_cpu(&x, stored.map(|stored| stored.expect("just seen")))
         {
             return outputs;
         }
         layers.map(|layer| layer.forward(x.clone()))
+    }
+
+    /// `x [t, columns]` with some rows only, side by side; a GPU multiplies all. `ranges` begin at multiples of 16.
+    pub fn forward_rows<const N: usize>(
+        &self,
+        x: &Tensor<2>,
+        ranges: [Range<usize>; N],
+    ) -> Option<Tensor<2>> {
+        let stored = ranges.map(|rows| self.stored(rows));
+        if stored.iter().any(Option::is_none) {
+            return None;
+        }
+        let outputs = on_the_cpu(x, stored.map(|stored| stored.expect("just seen")))?;
+        Some(Tensor::cat(outputs.into(), 1))
+    }
+
+    /// Some rows of a weight in one block.
+    fn stored(&self, rows: Range<usize>) -> Option<Stored<'_>> {
+        match self.blocks.as_slice() {
+            [block] => Some(Stored { words: &block.words, format: self.format, rows }),
+            _ => None,
+        }
     }
 
     fn multiply_tiles(&self, x: &Tensor<2>, block: &Block, parts: &mut Vec<Tensor<2>>) {

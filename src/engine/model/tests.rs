@@ -395,8 +395,8 @@ fn rounds(trace: &Value) -> Vec<Round> {
         .collect()
 }
 
-fn best(logits: Tensor<2>) -> Result<Option<u32>, crate::engine::generate::EngineError> {
-    Ok(Some(argmax(&read(logits)?)))
+fn best(guess: Guess) -> Result<Option<u32>, crate::engine::generate::EngineError> {
+    Ok(Some(argmax(&read(guess.logits)?)))
 }
 
 /// Reads a prompt, in pieces, with the MTP head behind it.
@@ -440,9 +440,9 @@ fn check_mtp(case: &Case) {
         for piece in [length, 7] {
             let mut cache = drafting_cache(case, &ids, piece);
             let mut rows = Vec::new();
-            let drafts = model.draft(*next.last().unwrap(), 3, &mut cache, |logits| {
-                rows.extend(read(logits.clone())?);
-                best(logits)
+            let drafts = model.draft(*next.last().unwrap(), 3, &mut cache, None, |guess| {
+                rows.extend(read(guess.logits.clone())?);
+                best(guess)
             });
             assert_eq!(drafts.unwrap().len(), 3);
             assert_eq!(rows.len(), 3 * vocab);
@@ -464,7 +464,7 @@ fn check_mtp_traces(case: &Case) {
             let mut cache = drafting_cache(case, &ids, 256);
             let mut next = golden["greedy"][0].as_u64().unwrap() as u32;
             for (i, round) in rounds(trace).into_iter().enumerate() {
-                let drafts = model.draft(next, k, &mut cache, best).unwrap();
+                let drafts = model.draft(next, k, &mut cache, None, best).unwrap();
                 assert_eq!(drafts, round.draft, "{length} k{k} round {i}");
                 let tokens = [vec![next], drafts.clone()].concat();
                 let tokens = Tokens { is_draft: true, ..Tokens::text(&tokens, cache.next_position()) };

@@ -55,6 +55,7 @@
 
 pub mod chat;
 pub mod msg;
+pub mod openai;
 pub mod paths;
 pub mod sanitize;
 pub mod units;

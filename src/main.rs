@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use color_eyre::eyre::WrapErr;
 
-use loquat::batch::{self, Outcome, run, tell};
+use loquat::batch::{self, Outcome, replay, run, tell};
 use loquat::catalog::resolve::{self, ResolveError};
 use loquat::cli::{
     BatchArgs, BenchArgs, Cli, CliCommand, DevCommand, InspectArgs, ModelsCommand, RunArgs, ScreenArgs,
@@ -80,6 +80,19 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
     {
         model.model = Some(named.clone());
     }
+    let manifest = match &cli.command {
+        Some(CliCommand::Replay(args)) => match replay::read(&args.manifest) {
+            Ok(manifest) => Some(manifest),
+            Err(why) => {
+                tell(&why);
+                return Ok(Outcome::Usage.exit_code());
+            }
+        },
+        _ => None,
+    };
+    if let Some(path) = manifest.as_ref().and_then(|manifest| manifest["model"]["path"].as_str()) {
+        model.model.get_or_insert_with(|| path.into());
+    }
     let mut settings = match Settings::new(model, cli.turn, &cli.history) {
         Ok(settings) => settings,
         Err(error) => {
@@ -102,6 +115,13 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
         Some(CliCommand::Batch(args)) => {
             let settings = settings.without_states();
             with_session(&settings, async |session| batch(session, &settings, &args).await)
+        }
+        Some(CliCommand::Replay(args)) => {
+            let manifest = manifest.expect("it was read before the settings");
+            let settings = settings.without_states();
+            with_session(&settings, async |session| {
+                replay::replay(session, &manifest, &args).await.map(Outcome::exit_code).wrap_err("cannot write")
+            })
         }
         Some(CliCommand::Bench(args)) => Ok(run_bench(&settings, &args).exit_code()),
         Some(CliCommand::Models(command)) => run_models(&settings, &command),
@@ -230,9 +250,10 @@ fn is_dumb_terminal() -> bool {
 }
 
 fn one_shot(settings: &Settings, args: RunArgs) -> color_eyre::Result<u8> {
-    match run::read_question(&args, settings.detail) {
-        Ok(question) => with_session(settings, async |session| {
-            run::run(session, settings, &args, question)
+    let question = run::read_question(&args, settings.detail);
+    match question.and_then(|question| Ok((question, batch::form(&args.form)?))) {
+        Ok((question, form)) => with_session(settings, async |session| {
+            run::run(session, settings, &args, form, question)
                 .await
                 .map(Outcome::exit_code)
                 .wrap_err("cannot write the answer")

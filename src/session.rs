@@ -428,6 +428,7 @@ impl Manager {
             Event::TurnStarted { .. }
             | Event::PrefillProgress { .. }
             | Event::PictureProgress { .. }
+            | Event::Tokens { .. }
             | Event::PictureReady { .. }
             | Event::PictureRefused { .. }
             | Event::Models(_)

@@ -115,6 +115,7 @@ impl Settings {
                 max_tokens: turn.max_tokens.map(|tokens| tokens as usize),
                 thinking: turn.think.map(|switch| switch == Switch::On),
                 mtp: turn.mtp,
+                ..TurnOptions::default()
             },
             system: turn.system.filter(|system| !system.trim().is_empty()),
             detail: turn.detail.unwrap_or_default(),

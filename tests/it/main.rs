@@ -10,6 +10,7 @@ mod hub;
 mod hub_cli;
 mod layers;
 mod pty;
+mod schemas;
 mod session;
 mod support;
 mod template_child;

@@ -70,6 +70,8 @@ pub enum CliCommand {
     Run(RunArgs),
     /// Answer many prompts: lines, JSONL or CSV in, text, JSONL or CSV out.
     Batch(Box<BatchArgs>),
+    /// Answer programs over HTTP as OpenAI's API does, for this machine only.
+    Serve(ServeArgs),
     /// Run a batch again from its manifest, and say where answers differ.
     Replay(ReplayArgs),
     /// Measure this machine with this model: reading, writing, drafting, looking at pictures.
@@ -386,6 +388,22 @@ fn seconds(text: &str) -> Result<std::time::Duration, String> {
         Ok(seconds) if seconds > 0.0 && seconds < 1e9 => Ok(std::time::Duration::from_secs_f64(seconds)),
         _ => Err("expected a number of seconds above 0".into()),
     }
+}
+
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Port; 0 takes a free one, which is told on standard error
+    #[arg(long, default_value_t = 8080)]
+    pub port: u16,
+    /// Address to listen at; any but this machine's own needs a key
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub host: std::net::IpAddr,
+    /// File with the key that clients must send [env: LOQUAT_SERVE_KEY, which holds the key itself]
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// Questions that may wait while another is answered; more are refused
+    #[arg(long, value_name = "COUNT", default_value_t = 32)]
+    pub queue: usize,
 }
 
 #[derive(Debug, Args)]

@@ -71,6 +71,7 @@ pub mod batch;
 pub mod bench;
 pub mod history;
 pub mod models;
+pub mod serve;
 pub mod themes;
 pub mod tui;
 

@@ -19,7 +19,7 @@ use loquat::hub::Hub;
 use loquat::msg::StoredId;
 use loquat::session::{self, Session};
 use loquat::settings::{self, Settings};
-use loquat::{bench, dev, history, models, themes, tui};
+use loquat::{bench, dev, history, models, serve, themes, tui};
 
 fn main() -> ExitCode {
     // First of all, before anything is set up: a child that renders a template needs nothing else.
@@ -116,6 +116,9 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
             let settings = settings.without_states();
             with_session(&settings, async |session| batch(session, &settings, &args).await)
         }
+        Some(CliCommand::Serve(args)) => with_session(&settings, async |session| {
+            serve::serve(session, &settings, &args).await.map(Outcome::exit_code).wrap_err("the server failed")
+        }),
         Some(CliCommand::Replay(args)) => {
             let manifest = manifest.expect("it was read before the settings");
             let settings = settings.without_states();

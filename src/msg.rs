@@ -306,6 +306,22 @@ pub struct SamplingOptions {
     pub seed: Option<u64>,
 }
 
+impl SamplingOptions {
+    /// These, and where one is not given, the other's.
+    pub fn or(&self, other: &Self) -> Self {
+        Self {
+            temperature: self.temperature.or(other.temperature),
+            top_k: self.top_k.or(other.top_k),
+            top_p: self.top_p.or(other.top_p),
+            min_p: self.min_p.or(other.min_p),
+            presence_penalty: self.presence_penalty.or(other.presence_penalty),
+            frequency_penalty: self.frequency_penalty.or(other.frequency_penalty),
+            repetition_penalty: self.repetition_penalty.or(other.repetition_penalty),
+            seed: self.seed.or(other.seed),
+        }
+    }
+}
+
 /// The figures of one turn, true at the moment of the event that carries them.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct TurnStats {

@@ -176,7 +176,7 @@ pub(super) fn engine_gone() -> TurnError {
 }
 
 /// Ctrl+C, and on Unix the signals that ask a program to end.
-fn listen_for_signals() -> mpsc::Receiver<i32> {
+pub fn listen_for_signals() -> mpsc::Receiver<i32> {
     let (sender, receiver) = mpsc::channel(4);
     #[cfg(unix)]
     {

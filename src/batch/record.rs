@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use crate::chat::openai::messages_from_json;
 use crate::chat::reference;
 use crate::chat::{Detail, Message, Part, Role};
-use crate::msg::{Form, MAX_DRAFTS, Mtp, SamplingOptions, TurnOptions};
+use crate::msg::{Form, MAX_DRAFTS, Mtp, TurnOptions};
 use crate::openai::ChatRequest;
 use crate::units::hex;
 
@@ -215,18 +215,8 @@ impl Record {
 
     /// The record's settings, and where it has none, those of the command.
     pub fn options(&self, command: &TurnOptions) -> TurnOptions {
-        let (own, other) = (&self.options.sampling, &command.sampling);
         TurnOptions {
-            sampling: SamplingOptions {
-                temperature: own.temperature.or(other.temperature),
-                top_k: own.top_k.or(other.top_k),
-                top_p: own.top_p.or(other.top_p),
-                min_p: own.min_p.or(other.min_p),
-                presence_penalty: own.presence_penalty.or(other.presence_penalty),
-                frequency_penalty: own.frequency_penalty.or(other.frequency_penalty),
-                repetition_penalty: own.repetition_penalty.or(other.repetition_penalty),
-                seed: own.seed.or(other.seed),
-            },
+            sampling: self.options.sampling.or(&command.sampling),
             max_tokens: self.options.max_tokens.or(command.max_tokens),
             thinking: self.options.thinking.or(command.thinking),
             mtp: self.options.mtp.or(command.mtp),

@@ -48,14 +48,16 @@ impl Earlier {
             line.clear();
             number += 1;
             let n = reader.read_until(b'\n', &mut line).map_err(cannot)?;
-            let is_torn = line.last() != Some(&b'\n');
-            if n == 0 || is_torn {
+            if n == 0 {
                 return Ok(earlier);
             }
-            match earlier.note(&line) {
+            let is_last = reader.fill_buf().map_err(cannot)?.is_empty();
+            // Only a line of ours is dropped because it is torn; after a power cut its bytes may be zero.
+            let may_be_torn = is_last && (!earlier.runs.is_empty() || matches!(line[0], b'{' | 0));
+            let note = if line.last() == Some(&b'\n') { earlier.note(&line) } else { None };
+            match note {
                 Some(()) => earlier.end += n as u64,
-                // After a power cut the last lines may hold anything.
-                None if reader.fill_buf().map_err(cannot)?.is_empty() => return Ok(earlier),
+                None if may_be_torn => return Ok(earlier),
                 None => {
                     let name = path.display();
                     return Err(format!(
@@ -204,6 +206,10 @@ mod tests {
     fn a_file_of_something_else_is_refused() {
         let (_dir, found) = earlier("my diary\nchapter 1\n");
         assert!(found.unwrap_err().contains("line 1 of"));
+        for other in ["my diary\n", "my diary", "{}\n{}\n"] {
+            let (_dir, found) = earlier(other);
+            assert!(found.unwrap_err().contains("line 1 of"), "{other}");
+        }
         let (_dir, found) = earlier("");
         assert_eq!(found.unwrap().n_left(), 0);
     }

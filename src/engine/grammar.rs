@@ -166,8 +166,9 @@ impl Guide {
     }
 }
 
-/// White space without end is valid JSON; a model that has begun on it may never stop.
-const WHITE_SPACE: &str = r"[ \n\r\t]{1,40}";
+/// Between two parts a space, or a line break with its indentation: white space without end is valid JSON too, and a
+/// model that has begun on it may never stop.
+const WHITE_SPACE: &str = r"( |\n[ \t]{0,16})";
 
 fn tidy(schema: &Value) -> Value {
     let mut schema = match schema {

@@ -1,4 +1,6 @@
 #[cfg(unix)]
+mod batch;
+#[cfg(unix)]
 mod cli;
 #[cfg(unix)]
 mod config;
@@ -11,6 +13,7 @@ mod hub_cli;
 mod layers;
 mod pty;
 mod schemas;
+mod serve;
 mod session;
 mod support;
 mod template_child;

@@ -77,6 +77,10 @@ impl Babbler {
     }
 }
 
+fn has_long_number(text: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_digit()).any(|digits| digits.len() > 15)
+}
+
 /// Says something for every schema; gives the number of schemas that were used.
 fn babble(tokenizer: &Tokenizer, tries: usize) -> usize {
     let end = tokenizer.token_id("<|im_end|>").unwrap();
@@ -84,13 +88,17 @@ fn babble(tokenizer: &Tokenizer, tries: usize) -> usize {
     let grammars = Grammars::new(tokenizer, &[end]).unwrap();
     let setup = started.elapsed();
     let mut babbler = Babbler::new(tokenizer, end);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/schemas/draft2020-12.jsonl");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/schemas/schemas.jsonl");
     let lines = std::fs::read_to_string(path).unwrap();
     let (mut n_used, mut n_refused, mut n_endless, mut wrong) = (0, 0, 0, Vec::new());
     for line in lines.lines() {
         let case: Value = serde_json::from_str(line).unwrap();
         let form = Form::Schema(case["schema"].clone());
-        let options = jsonschema::options().with_draft(jsonschema::Draft::Draft202012);
+        let draft = match case["draft"].as_str() {
+            Some("draft7") => jsonschema::Draft::Draft7,
+            _ => jsonschema::Draft::Draft202012,
+        };
+        let options = jsonschema::options().with_draft(draft);
         let mut ended = false;
         for _ in 0..tries {
             let mut guide = match grammars.guide(&form, false) {
@@ -104,7 +112,14 @@ fn babble(tokenizer: &Tokenizer, tries: usize) -> usize {
             match babbler.say(&mut guide, tokenizer) {
                 Ok(Some(text)) => {
                     ended = true;
-                    let value: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+                    let value: Value = match serde_json::from_str(&text) {
+                        // The validator computes with 64 bits and can't judge longer numbers.
+                        Ok(_) if has_long_number(&text) => continue,
+                        Ok(value) => value,
+                        // Valid JSON, such as 1e999, that this reader has no number for.
+                        Err(error) if error.to_string().contains("number out of range") => continue,
+                        Err(error) => panic!("{error}: {text}"),
+                    };
                     let validator = options.build(&case["schema"]).expect("what can be used is a schema");
                     if !validator.is_valid(&value) {
                         wrong.push(format!("{}: {text}", case["name"]));

@@ -157,8 +157,12 @@ pub async fn batch(session: Session, settings: &Settings, args: &BatchArgs) -> i
         Err(Stop::Output(error)) => return Err(error),
         Err(Stop::Interrupted(Interrupted(signal))) => {
             let n = counts.n_answered;
-            let how = if args.write.output.is_some() { "; the same command with --resume goes on" } else { "" };
-            tell(&format!("stopped; {n} {} answered{how}", if n == 1 { "record was" } else { "records were" }));
+            let how =
+                if args.write.output.is_some() { "; the same command with --resume goes on" } else { "" };
+            tell(&format!(
+                "stopped; {n} {} answered{how}",
+                if n == 1 { "record was" } else { "records were" }
+            ));
             Outcome::Signal(signal)
         }
         Err(Stop::EngineGone) => Outcome::EngineFailed,
@@ -196,14 +200,17 @@ impl Opened {
         match (&args.write.output, args.write.resume) {
             (Some(path), Some(_)) => {
                 if matches!(args.write.output_form, Some(OutputForm::Text | OutputForm::Csv)) {
-                    return Err("--resume needs --out jsonl: other forms don't say which records they answer".into());
+                    return Err(
+                        "--resume needs --out jsonl: other forms don't say which records they answer".into(),
+                    );
                 }
                 output::refuse_input(args, path)?;
                 earlier = Some(Earlier::read(path)?);
             }
             (Some(path), None) if !args.dry_run => {
                 let file = output::create(args, path)?;
-                output = Output::file(args, file).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+                output = Output::file(args, file)
+                    .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
             }
             _ => {}
         }
@@ -231,7 +238,9 @@ fn begin(
         let before = manifest.as_ref().map(|manifest| &manifest["settings"]);
         let what = before.map(|before| resume::differences(before, &now).join(", ")).unwrap_or_default();
         let what = if what.is_empty() { "settings or model".to_owned() } else { what };
-        return Err(format!("the output file was made otherwise ({what}); --resume=force goes on all the same"));
+        return Err(format!(
+            "the output file was made otherwise ({what}); --resume=force goes on all the same"
+        ));
     }
     let file = match is_resumed {
         true => Some(earlier.go_on(args.write.retry_errors)?),

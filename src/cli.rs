@@ -91,6 +91,10 @@ pub struct ModelArgs {
     /// Face Hub as OWNER/NAME[:QUANT][@REVISION], or `demo` for the built-in one [default: demo] [env: LOQUAT_MODEL]
     #[arg(long, short, global = true, value_name = "MODEL")]
     pub model: Option<PathBuf>,
+    /// Ask a server in place of a model on this machine: its name in your settings ([remote.NAME]), or its address such as
+    /// http://127.0.0.1:8000/v1 [env: LOQUAT_ENGINE]
+    #[arg(long, global = true, value_name = "NAME|URL")]
+    pub engine: Option<String>,
     /// Download the model if it isn't here; a chat does so without it
     #[arg(long, global = true)]
     pub pull: bool,

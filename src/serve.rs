@@ -137,7 +137,9 @@ fn key(file: Option<&Path>) -> Result<Option<String>, String> {
 async fn health(State(api): State<Arc<Api>>) -> Response {
     match &*api.ready.borrow() {
         Ready::Yes(_) => json_response(StatusCode::OK, &json!({"status": "ok"})),
-        Ready::Loading => json_response(StatusCode::SERVICE_UNAVAILABLE, &json!({"status": "loading the model"})),
+        Ready::Loading => {
+            json_response(StatusCode::SERVICE_UNAVAILABLE, &json!({"status": "loading the model"}))
+        }
         Ready::Failed(error) => refusal(StatusCode::SERVICE_UNAVAILABLE, error.code.as_str(), &error.message),
     }
 }

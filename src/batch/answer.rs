@@ -8,7 +8,8 @@ use tokio::sync::mpsc;
 
 use crate::chat::{Channel, Message};
 use crate::msg::{
-    Command, ConversationId, ErrorCode, Event, Finish, ModelInfo, TokenInfo, TurnError, TurnId, TurnOptions, TurnStats,
+    Command, ConversationId, ErrorCode, Event, Finish, ModelInfo, TokenInfo, TurnError, TurnId, TurnOptions,
+    TurnStats,
 };
 use crate::session::Session;
 

@@ -47,7 +47,8 @@ async fn count(client: &mut Client, plan: &Plan, source: Source) -> Result<io::R
                 Err(why) => (record.id, Err(why)),
                 Ok(options) => {
                     let answer = ask(client, plan, &record, options.clone()).await?;
-                    sums.most_written = sums.most_written.zip(options.max_tokens).map(|(sum, most)| sum + most);
+                    sums.most_written =
+                        sums.most_written.zip(options.max_tokens).map(|(sum, most)| sum + most);
                     let counted = match answer.result {
                         Ok(_) => Ok(answer.stats),
                         Err(TurnError { message, .. }) => Err(message),

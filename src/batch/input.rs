@@ -176,7 +176,8 @@ fn read_whole(reader: impl BufRead, mut take: impl FnMut(Item) -> bool) -> Optio
     let mut bytes = Vec::new();
     let read = reader.take(MAX_RECORD_BYTES as u64 + 1).read_to_end(&mut bytes);
     let read = read.map_err(|error| bad(format!("cannot read the input: {error}")));
-    let record = read.and_then(|_| text_of(&bytes).map_err(bad)).map(|text| text.trim_start_matches('\u{feff}'));
+    let record =
+        read.and_then(|_| text_of(&bytes).map_err(bad)).map(|text| text.trim_start_matches('\u{feff}'));
     let record = match record {
         Ok(text) if text.trim().is_empty() => return Some(()),
         other => other.map(|text| Record::from_line(text.trim_end())),
@@ -196,7 +197,9 @@ impl<R: Read> Read for Bounded<R> {
         let n = self.inner.read(buffer)?;
         match self.left.get().checked_sub(n) {
             Some(left) => self.left.set(left),
-            None => return Err(io::Error::other(format!("a row is longer than {} MiB", MAX_RECORD_BYTES >> 20))),
+            None => {
+                return Err(io::Error::other(format!("a row is longer than {} MiB", MAX_RECORD_BYTES >> 20)));
+            }
         }
         Ok(n)
     }
@@ -223,8 +226,7 @@ fn read_rows(reader: impl BufRead, mut take: impl FnMut(Item) -> bool) -> Option
         match read {
             Ok(false) => return Some(()),
             Ok(true) => {
-                let record =
-                    Record::from_row(&header, &row).map_err(|why| BadRecord { line, why, id: None });
+                let record = Record::from_row(&header, &row).map_err(|why| BadRecord { line, why, id: None });
                 let cells: Vec<&[u8]> = row.iter().map(str::as_bytes).collect();
                 take(Item { form, key: key_of(&cells), record }).then_some(())?;
             }

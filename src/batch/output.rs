@@ -105,7 +105,9 @@ impl Output {
         if self.form == OutputForm::Text {
             match &answer.result {
                 Err(error) => super::tell(&format!("record {}: {}", index + 1, error.message)),
-                Ok(Finish::Length) => super::tell(&format!("record {}: cut off at the token limit", index + 1)),
+                Ok(Finish::Length) => {
+                    super::tell(&format!("record {}: cut off at the token limit", index + 1))
+                }
                 Ok(Finish::Stop) => {}
             }
         }
@@ -283,7 +285,15 @@ fn openai_json(written: &Written, answer: &Answer) -> Value {
 }
 
 const COLUMNS: [&str; 9] = [
-    "index", "id", "status", "text", "error_code", "error_message", "prompt_tokens", "completion_tokens", "seed",
+    "index",
+    "id",
+    "status",
+    "text",
+    "error_code",
+    "error_message",
+    "prompt_tokens",
+    "completion_tokens",
+    "seed",
 ];
 
 fn row(written: &Written, answer: &Answer) -> String {
@@ -302,8 +312,15 @@ fn row(written: &Written, answer: &Answer) -> String {
     let text = if answer.result.is_ok() { answer.text.as_str() } else { "" };
     let mut writer = csv::Writer::from_writer(Vec::new());
     let cells: [&str; 9] = [
-        &written.index.to_string(), &id, status, text, code, message,
-        &number(stats.prompt_tokens), &number(stats.completion_tokens), &seed,
+        &written.index.to_string(),
+        &id,
+        status,
+        text,
+        code,
+        message,
+        &number(stats.prompt_tokens),
+        &number(stats.completion_tokens),
+        &seed,
     ];
     let written = writer.write_record(cells);
     debug_assert!(written.is_ok(), "memory doesn't refuse");

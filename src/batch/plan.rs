@@ -65,7 +65,8 @@ impl Plan {
     /// # Errors
     /// A sentence about what is missing.
     pub fn prepare(&self, record: &mut Record, index: usize) -> Result<TurnOptions, String> {
-        let has_text = |record: &Record| record.question.parts.iter().any(|part| matches!(part, Part::Text(_)));
+        let has_text =
+            |record: &Record| record.question.parts.iter().any(|part| matches!(part, Part::Text(_)));
         if let Some(prompt) = &self.prompt
             && !has_text(record)
         {
@@ -145,11 +146,17 @@ mod tests {
     #[test]
     fn templates_see_the_record_and_miss_nothing_silently() {
         let line = r#"{"id":"a","prompt":"<b>","vars":{"lang":"de"}}"#;
-        assert_eq!(rendered("{{ id }}{{ index }} in {{ vars.lang }}: {{ prompt }}", line).unwrap(), "a4 in de: <b>");
+        assert_eq!(
+            rendered("{{ id }}{{ index }} in {{ vars.lang }}: {{ prompt }}", line).unwrap(),
+            "a4 in de: <b>"
+        );
         let error = rendered("{{ vars.place }}", line).unwrap_err();
         assert!(error.contains("can't be filled in"), "{error}");
         assert!(rendered("{% if %}", line).unwrap_err().contains("can't be used"));
         assert!(rendered("@/nowhere", line).unwrap_err().contains("cannot read /nowhere"));
-        assert!(rendered("{% for i in range(9999) %}{% for i in range(9999) %}x{% endfor %}{% endfor %}", line).is_err());
+        assert!(
+            rendered("{% for i in range(9999) %}{% for i in range(9999) %}x{% endfor %}{% endfor %}", line)
+                .is_err()
+        );
     }
 }

@@ -136,7 +136,8 @@ impl Pool<'_> {
                 && n_flights < self.jobs
                 && self.state.held.len() < HELD_PER_JOB * self.jobs
                 && self.output.n_waiting() < MAX_DONE;
-            let deadline = self.state.flights.values().filter(|f| !f.is_late).filter_map(|f| f.deadline).min();
+            let deadline =
+                self.state.flights.values().filter(|f| !f.is_late).filter_map(|f| f.deadline).min();
             tokio::select! {
                 event = self.client.session.events.recv() => match event {
                     Some(event) => self.event(event).await?,
@@ -184,13 +185,8 @@ impl Pool<'_> {
         let mut record = match item.record {
             Ok(record) => record,
             Err(bad) => {
-                let about = About {
-                    shape: Shape::Own,
-                    index,
-                    id: bad.id.clone(),
-                    conversation: None,
-                    key: item.key,
-                };
+                let about =
+                    About { shape: Shape::Own, index, id: bad.id.clone(), conversation: None, key: item.key };
                 if self.was_answered(&about, None)? {
                     return Ok(());
                 }
@@ -202,7 +198,10 @@ impl Pool<'_> {
         for key in std::mem::take(&mut record.unknown) {
             if self.state.told.insert(key.clone()) {
                 self.progress.clear();
-                super::tell(&format!("{key:?} is not a key of a record and means nothing here (record {})", index + 1));
+                super::tell(&format!(
+                    "{key:?} is not a key of a record and means nothing here (record {})",
+                    index + 1
+                ));
             }
         }
         let mut key = item.key;
@@ -211,7 +210,8 @@ impl Pool<'_> {
             // An answer depends on everything that was said before it.
             thread.key = key_of(&[thread.key.as_bytes(), key.as_bytes()]);
             key = thread.key.clone();
-            let is_waited_for = self.state.held.iter().any(|held| held.record.conversation.as_ref() == Some(name));
+            let is_waited_for =
+                self.state.held.iter().any(|held| held.record.conversation.as_ref() == Some(name));
             if thread.is_busy || is_waited_for {
                 self.state.held.push_back(Waiting { index, key, record });
                 return Ok(());
@@ -233,7 +233,9 @@ impl Pool<'_> {
         self.output.set_form(form);
         let is_guessed = self.args.read.input_form.is_none() && !self.args.read.null;
         match input {
-            Some(InputForm::Lines) if is_guessed => super::tell("reading one prompt per line (--in jsonl for JSON)"),
+            Some(InputForm::Lines) if is_guessed => {
+                super::tell("reading one prompt per line (--in jsonl for JSON)")
+            }
             Some(InputForm::Jsonl) if is_guessed => super::tell("reading JSONL (--in lines for plain text)"),
             _ => {}
         }
@@ -343,7 +345,8 @@ impl Pool<'_> {
     async fn event(&mut self, event: Event) -> Result<(), Stop> {
         match event {
             Event::TurnStarted { turn, .. } => {
-                if let (Some(flight), Some(timeout)) = (self.state.flights.get_mut(&turn), self.args.timeout) {
+                if let (Some(flight), Some(timeout)) = (self.state.flights.get_mut(&turn), self.args.timeout)
+                {
                     flight.deadline = Some(Instant::now() + timeout);
                 }
             }

@@ -57,7 +57,10 @@ impl Progress {
             Form::Nothing => Ok(()),
             Form::Line => {
                 self.is_shown = true;
-                write!(io::stderr(), "\r\x1b[K{n_answered} answered, {n_failed} failed, {n_kept} from before; {speed} tok/s")
+                write!(
+                    io::stderr(),
+                    "\r\x1b[K{n_answered} answered, {n_failed} failed, {n_kept} from before; {speed} tok/s"
+                )
             }
             Form::Json => {
                 let json = json!({

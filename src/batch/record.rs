@@ -153,7 +153,8 @@ impl Record {
         {
             return Err(format!("url is {url:?}; only /v1/chat/completions is answered"));
         }
-        let ChatRequest { mut messages, options, unknown, stream, .. } = ChatRequest::from_json(&object["body"])?;
+        let ChatRequest { mut messages, options, unknown, stream, .. } =
+            ChatRequest::from_json(&object["body"])?;
         if stream {
             return Err("a batch doesn't stream; leave \"stream\" out".into());
         }
@@ -284,9 +285,7 @@ fn form(object: &Map<String, Value>) -> Result<Option<Form>, String> {
     match (object.get("schema"), regex) {
         (None | Some(Value::Null), regex) => Ok(regex),
         (Some(_), Some(_)) => Err("it has a schema and a regex; an answer is held to one of them".into()),
-        (Some(schema @ (Value::Object(_) | Value::Bool(_))), None) => {
-            Ok(Some(Form::Schema(schema.clone())))
-        }
+        (Some(schema @ (Value::Object(_) | Value::Bool(_))), None) => Ok(Some(Form::Schema(schema.clone()))),
         (Some(_), None) => Err("schema is not a JSON Schema".into()),
     }
 }

@@ -33,7 +33,11 @@ pub async fn replay(session: Session, manifest: &Value, args: &ReplayArgs) -> io
     for (what, now) in [("name", Some(&model.name)), ("commit", model.commit.as_ref())] {
         let before = manifest["model"][what].as_str();
         if before != now.map(String::as_str) {
-            tell(&format!("the model's {what} was {}, now it is {}", before.unwrap_or("unknown"), now.map_or("unknown", |now| now)));
+            tell(&format!(
+                "the model's {what} was {}, now it is {}",
+                before.unwrap_or("unknown"),
+                now.map_or("unknown", |now| now)
+            ));
         }
     }
     let is_fresh = manifest["settings"]["deterministic"] == true;
@@ -50,7 +54,8 @@ pub async fn replay(session: Session, manifest: &Value, args: &ReplayArgs) -> io
         };
         n_same += usize::from(found.is_none());
         n_other += usize::from(found.is_some());
-        let name = if record["id"].is_null() { record["index"].to_string() } else { record["id"].to_string() };
+        let name =
+            if record["id"].is_null() { record["index"].to_string() } else { record["id"].to_string() };
         let line = match args.json {
             true => json!({"id": record["id"], "index": record["index"], "same": found.is_none(), "difference": found}).to_string(),
             false => format!("{name}: {}", found.as_deref().unwrap_or("the same")),
@@ -100,7 +105,8 @@ fn difference(record: &Value, answer: &Answer) -> Option<String> {
         let same = before.iter().zip(&now).take_while(|(before, now)| before == now).count();
         let is_same = same == before.len() && same == now.len();
         let at = |ids: &[u64]| ids.get(same).map_or("the end".to_owned(), |id| format!("token id {id}"));
-        return (!is_same).then(|| format!("differs at token {}: {} was {}", same + 1, at(&now), at(&before)));
+        return (!is_same)
+            .then(|| format!("differs at token {}: {} was {}", same + 1, at(&now), at(&before)));
     }
     let before = record["text"].as_str().unwrap_or_default();
     let same = before.chars().zip(answer.text.chars()).take_while(|(before, now)| before == now).count();

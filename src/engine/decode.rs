@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use burn::tensor::Tensor;
 
-use super::grammar::Guide;
 use super::generate::{Ending, Engine, EngineError, Progress, read};
+use super::grammar::Guide;
 use super::sampler::{Sampler, likeliest};
 use super::tokenizer::{Decoder, Tokenizer};
 use crate::chat::Channel;
@@ -62,7 +62,8 @@ impl Engine {
                 let goes_on = emit(id, stats, &row[..n_valid.min(row.len())]);
                 n_emitted += 1;
                 last = Some(id);
-                let is_complete = goes_on.is_break() || guide.as_ref().is_some_and(|guide| guide.is_complete());
+                let is_complete =
+                    goes_on.is_break() || guide.as_ref().is_some_and(|guide| guide.is_complete());
                 ending = match (cancel.load(Ordering::Relaxed), n_emitted == max_tokens) {
                     (true, _) => Some(Ending::Cancelled),
                     (false, _) if is_complete => Some(Ending::Finished(Finish::Stop)),
@@ -183,12 +184,7 @@ impl<'a> Writer<'a> {
         if self.stop.found() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    fn tell(
-        &mut self,
-        pieces: Vec<(Channel, String)>,
-        stats: TurnStats,
-        progress: &mut dyn FnMut(Progress),
-    ) {
+    fn tell(&mut self, pieces: Vec<(Channel, String)>, stats: TurnStats, progress: &mut dyn FnMut(Progress)) {
         for (channel, text) in pieces {
             let text = if channel == Channel::Answer { self.stop.push(&text) } else { text };
             if !text.is_empty() {

@@ -37,12 +37,12 @@ impl Grammars {
     /// # Errors
     /// `Unusable` if the library can't work with this vocabulary.
     pub fn new(tokenizer: &Tokenizer, stop_ids: &[u32]) -> Result<Self, GrammarError> {
-        let unusable =
-            |why: String| GrammarError::Unusable { kind: "tokenizer", why };
+        let unusable = |why: String| GrammarError::Unusable { kind: "tokenizer", why };
         let vocab_size = u32::try_from(tokenizer.vocab_size()).map_err(|e| unusable(e.to_string()))?;
         let words: Vec<Vec<u8>> = (0..vocab_size).map(|id| word(tokenizer, id)).collect();
         let stop_ids: Vec<u32> = stop_ids.iter().copied().filter(|id| *id < vocab_size).collect();
-        let first = *stop_ids.first().ok_or_else(|| unusable("it has no token that ends an answer".into()))?;
+        let first =
+            *stop_ids.first().ok_or_else(|| unusable("it has no token that ends an answer".into()))?;
         let trie = TokTrie::from(&TokRxInfo::new(vocab_size, first), &words).with_eos_tokens(&stop_ids);
         let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
         let mut factory = ParserFactory::new_simple(&env).map_err(|error| unusable(error.to_string()))?;

@@ -5,7 +5,13 @@ use crate::chat::Channel;
 use crate::msg::TokenInfo;
 
 /// What there is to say of a token that was sampled from `logits`, with the `n_top` likeliest ones.
-pub fn token_info(tokenizer: &Tokenizer, logits: &[f32], id: u32, n_top: usize, channel: Channel) -> TokenInfo {
+pub fn token_info(
+    tokenizer: &Tokenizer,
+    logits: &[f32],
+    id: u32,
+    n_top: usize,
+    channel: Channel,
+) -> TokenInfo {
     let best = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|logit| f64::from(logit - best).exp()).sum();
     let logprob = |id: u32| {

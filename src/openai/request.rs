@@ -91,7 +91,9 @@ impl ChatRequest {
                     _ => return Err(wrong("at most 20")),
                 },
                 "response_format" => options.form = form(value)?,
-                "guided_regex" => options.form = Some(Form::Regex(value.as_str().ok_or_else(|| wrong("a text"))?.into())),
+                "guided_regex" => {
+                    options.form = Some(Form::Regex(value.as_str().ok_or_else(|| wrong("a text"))?.into()))
+                }
                 "tools" => options.tools = tools(value)?,
                 "tool_choice" => match value.as_str() {
                     Some("auto") => {}
@@ -241,7 +243,9 @@ fn content(message: &Message) -> Value {
 fn address(picture: &Picture, kind: &str) -> Value {
     let url = match &picture.source {
         PictureSource::File(path) => path.to_string_lossy().into_owned(),
-        PictureSource::Bytes(bytes) => format!("data:{};base64,{}", media_type(bytes, kind), STANDARD.encode(bytes)),
+        PictureSource::Bytes(bytes) => {
+            format!("data:{};base64,{}", media_type(bytes, kind), STANDARD.encode(bytes))
+        }
     };
     json!({"url": url})
 }
@@ -320,7 +324,8 @@ mod tests {
             {"role": "tool", "tool_call_id": "c1", "content": "2"},
         ]))
         .unwrap();
-        let mut options = read(json!({"temperature": 0.7, "seed": 3, "stop": ["x"], "max_tokens": 5})).unwrap().options;
+        let mut options =
+            read(json!({"temperature": 0.7, "seed": 3, "stop": ["x"], "max_tokens": 5})).unwrap().options;
         options.form = Some(Form::Schema(json!({"type": "object"})));
         options.thinking = Some(true);
         let body = request_json("m", &messages, &options);

@@ -72,9 +72,7 @@ pub fn usage(stats: &TurnStats) -> Value {
 
 /// Of the answer's tokens; thinking has none in this shape.
 pub fn logprobs_json(tokens: &[TokenInfo]) -> Value {
-    let one = |bytes: &[u8], logprob: f32| {
-        json!({"token": String::from_utf8_lossy(bytes), "logprob": logprob, "bytes": bytes})
-    };
+    let one = |bytes: &[u8], logprob: f32| json!({"token": String::from_utf8_lossy(bytes), "logprob": logprob, "bytes": bytes});
     let said = tokens.iter().filter(|token| token.channel == Channel::Answer);
     let content: Vec<Value> = said
         .map(|token| {

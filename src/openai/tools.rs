@@ -123,7 +123,8 @@ mod tests {
     use super::*;
 
     fn tools() -> Value {
-        let properties = json!({"city": {"type": "string"}, "days": {"type": "integer"}, "exact": {"type": "boolean"}});
+        let properties =
+            json!({"city": {"type": "string"}, "days": {"type": "integer"}, "exact": {"type": "boolean"}});
         json!([{"type": "function", "function": {"name": "weather", "parameters": {"properties": properties}}}])
     }
 
@@ -145,7 +146,9 @@ mod tests {
 
     #[test]
     fn what_is_no_call_stays_text() {
-        for text in ["<tool_call>", "a <tool_call>nothing</tool_call> b", "<tool_cal", "<tool_call>\n<function=>"] {
+        for text in
+            ["<tool_call>", "a <tool_call>nothing</tool_call> b", "<tool_cal", "<tool_call>\n<function=>"]
+        {
             assert_eq!(split_calls(text, &tools()), (text.to_owned(), Vec::new()));
         }
     }

@@ -27,7 +27,11 @@ pub async fn answer(desk: &Desk, request: ChatRequest, model: &ModelInfo) -> Res
     let ChatRequest { messages, options, stream, includes_usage, .. } = request;
     let (tools, has_logprobs) = (options.tools.clone(), options.logprobs.is_some());
     let Some(mut ticket) = desk.ask(messages, options).await else {
-        return refusal(StatusCode::TOO_MANY_REQUESTS, "queue_full", "too many questions wait already; ask again later");
+        return refusal(
+            StatusCode::TOO_MANY_REQUESTS,
+            "queue_full",
+            "too many questions wait already; ask again later",
+        );
     };
     let created = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let created = created.map_or(0, |time| time.as_secs());
@@ -167,7 +171,9 @@ impl Writer {
             }
             Some(Event::Tokens { tokens, .. }) => self.tokens.extend(tokens),
             // A comment, so that nobody takes a long prompt for a dead server.
-            Some(Event::PrefillProgress { done, total, .. }) => lines.push_str(&format!(": read {done} of {total}\n\n")),
+            Some(Event::PrefillProgress { done, total, .. }) => {
+                lines.push_str(&format!(": read {done} of {total}\n\n"))
+            }
             Some(Event::PictureProgress { picture, pictures, .. }) => {
                 lines.push_str(&format!(": picture {picture} of {pictures}\n\n"));
             }

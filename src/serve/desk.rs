@@ -53,7 +53,8 @@ impl Desk {
     pub fn open(session: Session, queue: usize) -> (Self, watch::Receiver<Ready>) {
         let (asks, asked) = mpsc::unbounded_channel();
         let (ready_sender, ready) = watch::channel(Ready::Loading);
-        let clerk = Clerk { session, ready: ready_sender, queue, parallel: 1, next: 1, turns: HashMap::new() };
+        let clerk =
+            Clerk { session, ready: ready_sender, queue, parallel: 1, next: 1, turns: HashMap::new() };
         tokio::spawn(clerk.run(asked, asks.clone()));
         (Self { asks }, ready)
     }
@@ -132,7 +133,10 @@ impl Clerk {
             Event::TurnFinished { turn, .. }
             | Event::TurnCancelled { turn, .. }
             | Event::TurnFailed { turn, .. } => (*turn, true),
-            Event::PictureReady { .. } | Event::PictureRefused { .. } | Event::Models(_) | Event::History(_) => return,
+            Event::PictureReady { .. }
+            | Event::PictureRefused { .. }
+            | Event::Models(_)
+            | Event::History(_) => return,
         };
         if let Some(sender) = self.turns.get(&turn) {
             let _ = sender.send(event);

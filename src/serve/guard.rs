@@ -28,7 +28,8 @@ impl Guard {
             };
         }
         // A page of another site sends its origin; one whose name was made to lead here sends that name.
-        let is_ours = |address: &str| is_local_name(address.split_once("://").map_or(address, |(_, rest)| rest));
+        let is_ours =
+            |address: &str| is_local_name(address.split_once("://").map_or(address, |(_, rest)| rest));
         let origin_is_ours = text(header::ORIGIN).is_none_or(is_ours);
         let host_is_ours = !self.is_local || text(header::HOST).is_none_or(is_ours);
         match origin_is_ours && host_is_ours {
@@ -75,7 +76,9 @@ mod tests {
             assert_eq!(status(&guard, &[("host", host)]), 200, "{host}");
         }
         assert_eq!(status(&guard, &[("host", "localhost"), ("origin", "http://localhost:3000")]), 200);
-        for (host, origin) in [("evil.example", ""), ("127.0.0.1", "https://evil.example"), ("127.0.0.1", "null")] {
+        for (host, origin) in
+            [("evil.example", ""), ("127.0.0.1", "https://evil.example"), ("127.0.0.1", "null")]
+        {
             let headers = [("host", host), ("origin", origin)];
             assert_eq!(status(&guard, if origin.is_empty() { &headers[..1] } else { &headers }), 403);
         }

@@ -16,14 +16,20 @@ fn model() -> PathBuf {
 fn command(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_loquat"));
     command.args(args).args(["--think", "off", "--temperature", "0", "--presence-penalty", "0"]);
-    command.arg("--model").arg(model()).current_dir(dir).env_remove("LOQUAT_CONTEXT").env("LOQUAT_DEVICE", "cpu");
+    command
+        .arg("--model")
+        .arg(model())
+        .current_dir(dir)
+        .env_remove("LOQUAT_CONTEXT")
+        .env("LOQUAT_DEVICE", "cpu");
     command.env("LOQUAT_SAVED_STATES", "off").env("LOQUAT_CONFIG_DIR", "/nowhere");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
 fn run(dir: &Path, args: &[&str], stdin: &[u8]) -> Output {
-    let args = if args.contains(&"--max-tokens") { args.to_vec() } else { [args, &["--max-tokens", "6"]].concat() };
+    let args =
+        if args.contains(&"--max-tokens") { args.to_vec() } else { [args, &["--max-tokens", "6"]].concat() };
     let mut child = command(dir, &args).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     let bytes = stdin.to_vec();
@@ -46,7 +52,9 @@ fn stderr(output: &Output) -> String {
 }
 
 fn lines(text: &str) -> Vec<Value> {
-    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect()
 }
 
 /// Good and bad records, some of them in conversations, two of them alike.
@@ -125,7 +133,8 @@ fn other_settings_are_refused_with_what_differs_and_forced_on_demand() {
     assert!(stderr(&refused).contains("max_tokens: 6 -> 7"), "{}", stderr(&refused));
     assert_eq!(fs::read(dir.path().join("out.jsonl")).unwrap(), before);
     fs::write(dir.path().join("in.jsonl"), "{\"prompt\":\"a\"}\n{\"prompt\":\"c\"}\n").unwrap();
-    let args = ["batch", "in.jsonl", "--deterministic", "-o", "out.jsonl", "--resume=force", "--max-tokens", "7"];
+    let args =
+        ["batch", "in.jsonl", "--deterministic", "-o", "out.jsonl", "--resume=force", "--max-tokens", "7"];
     let forced = run(dir.path(), &args, b"");
     assert_eq!(code(&forced), 0, "{}", stderr(&forced));
     let answers = lines(&fs::read_to_string(dir.path().join("out.jsonl")).unwrap());
@@ -137,7 +146,9 @@ fn other_settings_are_refused_with_what_differs_and_forced_on_demand() {
 #[test]
 fn failed_records_are_tried_again_only_when_asked() {
     let long = "word ".repeat(80);
-    let dir = folder(&format!("{{\"prompt\":\"a\"}}\n{{\"id\":\"long\",\"prompt\":\"{long}\"}}\n{{\"prompt\":\"b\"}}\n"));
+    let dir = folder(&format!(
+        "{{\"prompt\":\"a\"}}\n{{\"id\":\"long\",\"prompt\":\"{long}\"}}\n{{\"prompt\":\"b\"}}\n"
+    ));
     let with = |more: &[&str]| {
         let output = run(dir.path(), &[&RESUMED[..], more].concat(), b"");
         (code(&output), lines(&fs::read_to_string(dir.path().join("out.jsonl")).unwrap()))
@@ -148,14 +159,18 @@ fn failed_records_are_tried_again_only_when_asked() {
     let (code, last) = with(&["--context", "4096", "--retry-errors"]);
     assert_eq!(code, 0);
     let ids: Vec<(&Value, &Value)> = last.iter().map(|line| (&line["index"], &line["status"])).collect();
-    assert_eq!(ids, [(&json!(0), &json!("length")), (&json!(2), &json!("length")), (&json!(1), &json!("length"))]);
+    assert_eq!(
+        ids,
+        [(&json!(0), &json!("length")), (&json!(2), &json!("length")), (&json!(1), &json!("length"))]
+    );
 }
 
 #[test]
 fn answers_that_are_there_are_never_written_over() {
     let dir = folder("{\"prompt\":\"a\"}\n");
     fs::write(dir.path().join("out.jsonl"), "my diary\n").unwrap();
-    for (more, says) in [(&[][..], "holds something already"), (&["--resume"][..], "is no answer of a batch")] {
+    for (more, says) in [(&[][..], "holds something already"), (&["--resume"][..], "is no answer of a batch")]
+    {
         let output = run(dir.path(), &[&["batch", "in.jsonl", "-o", "out.jsonl"], more].concat(), b"");
         assert_eq!(code(&output), 2);
         assert!(stderr(&output).contains(says), "{}", stderr(&output));
@@ -202,10 +217,14 @@ fn inputs_of_every_form_are_read() {
     assert_eq!(texts(&["--in", "whole"], b"a b\n"), one);
     assert_eq!(texts(&["--in", "csv"], b"prompt\na b\n"), one);
     assert_eq!(texts(&["--in", "csv", "--prompt", "a b"], b"id\n7\n"), one);
-    assert_eq!(texts(&["--template", "{{ prompt }} {{ vars.x }}"], br#"{"prompt":"a","vars":{"x":"b"}}"#), one);
+    assert_eq!(
+        texts(&["--template", "{{ prompt }} {{ vars.x }}"], br#"{"prompt":"a","vars":{"x":"b"}}"#),
+        one
+    );
     fs::write(dir.path().join("t.txt"), "a {{ vars.x }}").unwrap();
     assert_eq!(texts(&["--in", "csv", "--template", "@t.txt"], b"x\nb\n"), one);
-    let missing = run(dir.path(), &["batch", "--in", "csv", "--out", "jsonl", "--template", "{{ vars.y }}"], b"x\nb\n");
+    let missing =
+        run(dir.path(), &["batch", "--in", "csv", "--out", "jsonl", "--template", "{{ vars.y }}"], b"x\nb\n");
     assert_eq!((code(&missing), &lines(&stdout(&missing))[0]["error"]["code"]), (3, &json!("bad_record")));
 }
 
@@ -234,7 +253,8 @@ fn outputs_of_every_form_are_written() {
 fn several_jobs_give_the_answers_of_one() {
     let input = mixed();
     let dir = folder(&input);
-    let with = |jobs: &str| stdout(&run(dir.path(), &["batch", "in.jsonl", "--deterministic", "-j", jobs], b""));
+    let with =
+        |jobs: &str| stdout(&run(dir.path(), &["batch", "in.jsonl", "--deterministic", "-j", jobs], b""));
     assert_eq!(with("1"), with("8"));
     let done = run(dir.path(), &["batch", "in.jsonl", "--deterministic", "-j", "8", "--order", "done"], b"");
     let sorted = |text: &str| {
@@ -248,10 +268,12 @@ fn several_jobs_give_the_answers_of_one() {
 #[test]
 fn limits_of_time_and_errors_hold() {
     let dir = folder("");
-    let late = run(dir.path(), &["batch", "--out", "jsonl", "--timeout", "0.001", "--max-tokens", "4000"], b"a\n");
+    let late =
+        run(dir.path(), &["batch", "--out", "jsonl", "--timeout", "0.001", "--max-tokens", "4000"], b"a\n");
     assert_eq!((code(&late), &lines(&stdout(&late))[0]["error"]["code"]), (3, &json!("timeout")));
     let bad = "{\"prompt\":1}\n".repeat(9);
-    let many = run(dir.path(), &["batch", "--max-errors", "3"], format!("{{\"prompt\":\"a\"}}\n{bad}").as_bytes());
+    let many =
+        run(dir.path(), &["batch", "--max-errors", "3"], format!("{{\"prompt\":\"a\"}}\n{bad}").as_bytes());
     assert_eq!((code(&many), stdout(&many).lines().count()), (4, 4));
     let talk = "{\"conv\":1,\"prompt\":\"a\"}\n{\"conv\":1,\"prompt\":\"b\",\"system\":\"late\"}\n{\"conv\":1,\"prompt\":\"c\"}\n";
     let talk = run(dir.path(), &["batch"], talk.as_bytes());
@@ -298,10 +320,17 @@ fn progress_is_told_on_standard_error_only() {
 
 #[test]
 fn a_manifest_runs_a_batch_again_and_shows_what_differs() {
-    let dir = folder("{\"id\":\"a\",\"prompt\":\"one\",\"params\":{\"temperature\":1}}\n{\"id\":\"b\",\"prompt\":\"two\"}\n{}\n");
+    let dir = folder(
+        "{\"id\":\"a\",\"prompt\":\"one\",\"params\":{\"temperature\":1}}\n{\"id\":\"b\",\"prompt\":\"two\"}\n{}\n",
+    );
     assert_eq!(code(&run(dir.path(), &["batch", "in.jsonl", "--manifest", "run.json"], b"")), 3);
     let same = run(dir.path(), &["replay", "run.json"], b"");
-    assert_eq!((code(&same), stdout(&same)), (0, "\"a\": the same\n\"b\": the same\n".into()), "{}", stderr(&same));
+    assert_eq!(
+        (code(&same), stdout(&same)),
+        (0, "\"a\": the same\n\"b\": the same\n".into()),
+        "{}",
+        stderr(&same)
+    );
     let path = dir.path().join("run.json");
     let mut manifest: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     assert_eq!((&manifest["finished"], manifest["records"].as_array().unwrap().len()), (&json!(true), 3));

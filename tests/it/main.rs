@@ -12,6 +12,7 @@ mod hub;
 mod hub_cli;
 mod layers;
 mod pty;
+mod remote;
 mod schemas;
 mod serve;
 mod session;

@@ -25,7 +25,8 @@ struct Babbler {
 
 impl Babbler {
     fn new(tokenizer: &Tokenizer, end: u32) -> Self {
-        let closes = |id: &u32| matches!(tokenizer.bytes_of(*id), b"\"" | b"}" | b"]" | b"\"}" | b"\"]" | b",");
+        let closes =
+            |id: &u32| matches!(tokenizer.bytes_of(*id), b"\"" | b"}" | b"]" | b"\"}" | b"\"]" | b",");
         Self {
             state: 0x9E37_79B9_7F4A_7C15,
             end,
@@ -50,7 +51,8 @@ impl Babbler {
             let started = Instant::now();
             let allowed = guide.allowed()?.expect("the guide holds from the start").clone();
             let mut took = started.elapsed();
-            let closers: Vec<u32> = self.closers.iter().copied().filter(|id| allowed.is_allowed(*id)).collect();
+            let closers: Vec<u32> =
+                self.closers.iter().copied().filter(|id| allowed.is_allowed(*id)).collect();
             let id = if allowed.is_allowed(self.end) && (self.random(3) == 0 || allowed.num_set() == 1) {
                 self.end
             } else if !closers.is_empty() && self.random(2) == 0 {

@@ -17,14 +17,18 @@ impl Server {
     fn start(args: &[&str], key: Option<&str>) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_loquat"));
         command.args(["serve", "--port", "0", "--model", "demo", "--device", "cpu"]).args(args);
-        command.env("LOQUAT_CONFIG_DIR", "/nowhere").env("LOQUAT_SAVED_STATES", "off").env_remove("LOQUAT_SERVE_KEY");
+        command
+            .env("LOQUAT_CONFIG_DIR", "/nowhere")
+            .env("LOQUAT_SAVED_STATES", "off")
+            .env_remove("LOQUAT_SERVE_KEY");
         if let Some(key) = key {
             command.env("LOQUAT_SERVE_KEY", key);
         }
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let line = lines.next().expect("it says where it is").unwrap();
-        let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect(&line).to_owned();
+        let address =
+            line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect(&line).to_owned();
         // Whatever else it says must not fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
         let server = Self { child, address };
@@ -37,7 +41,11 @@ impl Server {
     fn ask(&self, method: &str, path: &str, headers: &[&str], body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
-        let host = if headers.to_lowercase().contains("host:") { String::new() } else { format!("Host: {}\r\n", self.address) };
+        let host = if headers.to_lowercase().contains("host:") {
+            String::new()
+        } else {
+            format!("Host: {}\r\n", self.address)
+        };
         write!(stream, "{method} {path} HTTP/1.1\r\n{host}{headers}Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -102,7 +110,10 @@ fn content(chunks: &[Value]) -> String {
 fn questions_are_answered_whole_and_in_pieces_alike() {
     let server = Server::start(&[], None);
     let (status, models) = server.ask("GET", "/v1/models", &[], "");
-    assert_eq!((status, serde_json::from_str::<Value>(&models).unwrap()["data"][0]["id"].as_str()), (200, Some("demo")));
+    assert_eq!(
+        (status, serde_json::from_str::<Value>(&models).unwrap()["data"][0]["id"].as_str()),
+        (200, Some("demo"))
+    );
     let (status, whole) = server.chat(json!({}));
     assert_eq!((status, &whole["object"]), (200, &json!("chat.completion")));
     let text = whole["choices"][0]["message"]["content"].as_str().unwrap();
@@ -112,7 +123,8 @@ fn questions_are_answered_whole_and_in_pieces_alike() {
     assert_eq!(chunks[0]["choices"][0]["delta"]["role"], "assistant");
     let usage = &chunks.last().unwrap()["usage"];
     assert_eq!(usage["completion_tokens"], whole["usage"]["completion_tokens"]);
-    let reasons: Vec<&Value> = chunks.iter().map(|chunk| &chunk["choices"][0]["finish_reason"]).filter(|r| !r.is_null()).collect();
+    let reasons: Vec<&Value> =
+        chunks.iter().map(|chunk| &chunk["choices"][0]["finish_reason"]).filter(|r| !r.is_null()).collect();
     assert_eq!(reasons, [&whole["choices"][0]["finish_reason"]]);
 
     let stop: String = text.chars().skip(10).take(4).collect();
@@ -123,7 +135,8 @@ fn questions_are_answered_whole_and_in_pieces_alike() {
     let (_, probable) = server.chat(json!({"logprobs": true, "top_logprobs": 2, "max_tokens": 5}));
     let tokens = probable["choices"][0]["logprobs"]["content"].as_array().unwrap();
     assert_eq!((tokens.len(), tokens[0]["top_logprobs"].as_array().unwrap().len()), (5, 2));
-    let seeded = |seed: i64| server.chat(json!({"seed": seed, "temperature": 1.5})).1["choices"][0]["message"].clone();
+    let seeded =
+        |seed: i64| server.chat(json!({"seed": seed, "temperature": 1.5})).1["choices"][0]["message"].clone();
     assert_eq!(seeded(-5), seeded(-5));
     assert_ne!(seeded(1), seeded(2));
 }
@@ -134,9 +147,12 @@ fn forms_tools_and_pictures_are_taken() {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["n"], "additionalProperties": false});
     let format = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": schema}});
     let (_, formed) = server.chat(json!({"response_format": format, "max_tokens": 100}));
-    let value: Value = serde_json::from_str(formed["choices"][0]["message"]["content"].as_str().unwrap()).unwrap();
+    let value: Value =
+        serde_json::from_str(formed["choices"][0]["message"]["content"].as_str().unwrap()).unwrap();
     assert!(value["n"].is_u64(), "{value}");
-    let (status, error) = server.chat(json!({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "nonsense"}}}}));
+    let (status, error) = server.chat(
+        json!({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "nonsense"}}}}),
+    );
     assert_eq!((status, &error["error"]["code"]), (400, &json!("bad_record")));
 
     // The prompt with tools is longer, and calls in the history are rendered.
@@ -153,13 +169,20 @@ fn forms_tools_and_pictures_are_taken() {
     assert_eq!(status, 200, "{answer}");
     assert!(!server.stream(json!({"tools": [tool]})).is_empty());
 
-    let pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
-    let picture = |url: &str| json!({"messages": [{"role": "user", "content": [
-        {"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": url}}]}]});
+    let pixel =
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    let picture = |url: &str| {
+        json!({"messages": [{"role": "user", "content": [
+        {"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": url}}]}]})
+    };
     let (status, seen) = server.chat(picture(&format!("data:image/png;base64,{pixel}")));
     assert_eq!(status, 200, "{seen}");
     assert!(prompt(&seen) > 20);
-    for (url, says) in [("/etc/passwd", "data: addresses"), ("file:///etc/passwd", "data: addresses"), ("https://x/a.png", "not fetched")] {
+    for (url, says) in [
+        ("/etc/passwd", "data: addresses"),
+        ("file:///etc/passwd", "data: addresses"),
+        ("https://x/a.png", "not fetched"),
+    ] {
         let (status, error) = server.chat(picture(url));
         assert_eq!(status, 400);
         assert!(error["error"]["message"].as_str().unwrap().contains(says), "{error}");
@@ -170,7 +193,12 @@ fn forms_tools_and_pictures_are_taken() {
 fn bad_requests_get_an_answer_and_the_next_one_too() {
     let server = Server::start(&["--context", "256"], None);
     let post = |body: &str| server.ask("POST", "/v1/chat/completions", &[], body);
-    for (body, says) in [("", "not valid JSON"), ("[]", "not a JSON object"), ("{}", "messages is missing"), (r#"{"messages":[]}"#, "empty")] {
+    for (body, says) in [
+        ("", "not valid JSON"),
+        ("[]", "not a JSON object"),
+        ("{}", "messages is missing"),
+        (r#"{"messages":[]}"#, "empty"),
+    ] {
         let (status, answer) = post(body);
         assert_eq!(status, 400);
         assert!(answer.contains(says), "{answer}");
@@ -184,7 +212,12 @@ fn bad_requests_get_an_answer_and_the_next_one_too() {
     // One that goes away in the middle of its answer.
     let mut gone = TcpStream::connect(&server.address).unwrap();
     let body = with_question(json!({"stream": true, "max_tokens": 200, "temperature": 2})).to_string();
-    write!(gone, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+    write!(
+        gone,
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
     gone.read_exact(&mut [0; 40]).unwrap();
     drop(gone);
     assert_eq!(server.chat(json!({})).0, 200);
@@ -196,11 +229,18 @@ fn a_full_queue_refuses_and_keys_are_asked_for() {
     assert_eq!(server.ask("GET", "/v1/models", &[], "").0, 401);
     let key = "Authorization: Bearer secret";
     assert_eq!(server.ask("GET", "/v1/models", &[key], "").0, 200);
-    let body = with_question(json!({"stream": true, "max_tokens": 4000, "temperature": 2, "top_k": 0})).to_string();
+    let body =
+        with_question(json!({"stream": true, "max_tokens": 4000, "temperature": 2, "top_k": 0})).to_string();
     let mut busy = TcpStream::connect(&server.address).unwrap();
-    write!(busy, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n{key}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+    write!(
+        busy,
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n{key}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
     busy.read_exact(&mut [0; 40]).unwrap();
-    let (status, refused) = server.ask("POST", "/v1/chat/completions", &[key], &with_question(json!({})).to_string());
+    let (status, refused) =
+        server.ask("POST", "/v1/chat/completions", &[key], &with_question(json!({})).to_string());
     // An answer of the demo model may be over already.
     assert!(status == 429 && refused.contains("queue_full") || status == 200, "{refused}");
 }
@@ -234,5 +274,8 @@ fn the_official_python_client_is_served() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "models chat stream image tools json_schema errors");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout).trim(),
+        "models chat stream image tools json_schema errors"
+    );
 }

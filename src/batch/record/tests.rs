@@ -153,7 +153,9 @@ fn relative_pictures_begin_beside_their_input_and_take_the_commands_detail() {
 
 #[test]
 fn a_slip_of_a_key_is_an_error_and_a_key_of_another_program_is_passed_over() {
-    for (slip, meant) in [("promt", "prompt"), ("imagse", "images"), ("Schema", "schema"), ("messagess", "messages")] {
+    for (slip, meant) in
+        [("promt", "prompt"), ("imagse", "images"), ("Schema", "schema"), ("messagess", "messages")]
+    {
         let why = why(&format!(r#"{{"prompt":"a","{slip}":"b"}}"#));
         assert!(why.contains(&format!("did you mean {meant:?}?")), "{why}");
     }
@@ -175,7 +177,10 @@ fn nul_csv_and_whole_inputs_are_cut_where_their_forms_say() {
     let first = rows[0].as_ref().unwrap();
     assert_eq!((first.id.clone(), first.question.plain_text()), (Some(json!("1")), "two\nlines".into()));
     assert_eq!(first.vars["lang"], "de");
-    assert_eq!(rows[1].as_ref().unwrap_err().to_string(), "line 4: it has 2 cells, and the first row names 3");
+    assert_eq!(
+        rows[1].as_ref().unwrap_err().to_string(),
+        "line 4: it has 2 cells, and the first row names 3"
+    );
     assert!(rows[2].is_ok());
 }
 

@@ -238,7 +238,8 @@ fn an_answer_with_a_form_has_it_whether_it_is_drafted_or_not() {
     for (i, question) in questions().step_by(9).enumerate() {
         let messages = [Message::text(Role::User, &question)];
         let temperature = if i % 2 == 0 { 0.0 } else { 1.0 };
-        let with = |mtp| TurnOptions { form: Some(Form::Schema(schema.clone())), ..options(mtp, temperature, 200) };
+        let with =
+            |mtp| TurnOptions { form: Some(Form::Schema(schema.clone())), ..options(mtp, temperature, 200) };
         let plain = ask(&mut engine, &messages, &with(Mtp::Off));
         let value = serde_json::from_str(&plain.0).unwrap_or_else(|error| panic!("{error}: {}", plain.0));
         assert!(validator.is_valid(&value), "{value}");
@@ -250,7 +251,10 @@ fn an_answer_with_a_form_has_it_whether_it_is_drafted_or_not() {
         drafted += other.2.drafts.n_drafted();
         accepted += other.2.drafts.n_accepted();
     }
-    assert!(accepted > 0 && accepted < drafted, "{accepted} of {drafted} drafts were right: that tests too little");
+    assert!(
+        accepted > 0 && accepted < drafted,
+        "{accepted} of {drafted} drafts were right: that tests too little"
+    );
 }
 
 #[test]

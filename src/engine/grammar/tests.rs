@@ -43,7 +43,10 @@ fn only_what_can_still_match_may_come_and_the_end_only_at_the_end() {
     let end = format!("#{}", tokenizer.token_id("<|im_end|>").unwrap());
     let mut guide = grammars.guide(&regex("(yes|no)!?"), false).unwrap();
     let first = allowed(&mut guide, &tokenizer);
-    assert!(first.iter().all(|text| "yes!".starts_with(text.as_str()) || "no!".starts_with(text.as_str())), "{first:?}");
+    assert!(
+        first.iter().all(|text| "yes!".starts_with(text.as_str()) || "no!".starts_with(text.as_str())),
+        "{first:?}"
+    );
     assert!(first.contains(&"y".to_owned()) && first.contains(&"n".to_owned()));
     accept(&mut guide, &tokenizer, "no");
     assert_eq!(allowed(&mut guide, &tokenizer), ["!".to_owned(), end]);
@@ -88,7 +91,9 @@ fn thoughts_are_free_and_the_form_begins_behind_them() {
 fn guesses_move_nothing() {
     let tokenizer = tokenizer();
     let mut guide = grammars(&tokenizer).guide(&regex("abc"), false).unwrap();
-    let ids = |text: &str| -> Vec<u32> { text.chars().map(|c| tokenizer.encode(&c.to_string()).unwrap()[0]).collect() };
+    let ids = |text: &str| -> Vec<u32> {
+        text.chars().map(|c| tokenizer.encode(&c.to_string()).unwrap()[0]).collect()
+    };
     assert!(guide.could_take(&ids("abc")));
     assert!(!guide.could_take(&ids("abd")));
     guide.accept(ids("a")[0]).unwrap();
@@ -99,7 +104,9 @@ fn guesses_move_nothing() {
 fn what_cannot_be_used_and_what_cannot_be_satisfied_are_told_apart() {
     let tokenizer = tokenizer();
     let grammars = grammars(&tokenizer);
-    for form in [regex("("), Form::Schema(json!({"type": "nonsense"})), Form::Schema(json!({"$ref": "#/nowhere"}))] {
+    for form in
+        [regex("("), Form::Schema(json!({"type": "nonsense"})), Form::Schema(json!({"$ref": "#/nowhere"}))]
+    {
         let error = grammars.guide(&form, false).map(drop).unwrap_err();
         assert!(matches!(error, GrammarError::Unusable { .. }), "{form:?}: {error}");
     }

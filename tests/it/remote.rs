@@ -49,7 +49,8 @@ impl Fake {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
         let (asked, most) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
-        let (log, peak, open, script) = (asked.clone(), most.clone(), Arc::new(AtomicUsize::new(0)), Arc::new(script));
+        let (log, peak, open, script) =
+            (asked.clone(), most.clone(), Arc::new(AtomicUsize::new(0)), Arc::new(script));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { return };
@@ -99,18 +100,27 @@ fn answer(
 }
 
 fn http(status: u16, headers: &str, body: &str) -> String {
-    format!("HTTP/1.1 {status} x\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+    format!(
+        "HTTP/1.1 {status} x\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 /// A stream of these deltas.
 fn stream(deltas: &[Value], finish: &str) -> String {
     let chunk = |delta: &Value, finish: Value| {
-        format!("data: {}\r\n\r\n", json!({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}))
+        format!(
+            "data: {}\r\n\r\n",
+            json!({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+        )
     };
     let mut body = String::from(": hello\n\n");
     deltas.iter().for_each(|delta| body.push_str(&chunk(delta, Value::Null)));
     body.push_str(&chunk(&json!({}), finish.into()));
-    body.push_str(&format!("data: {}\n\n", json!({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 5}})));
+    body.push_str(&format!(
+        "data: {}\n\n",
+        json!({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 5}})
+    ));
     body.push_str("data: [DONE]\n\n");
     http(200, "Content-Type: text/event-stream\r\n", &body)
 }
@@ -122,15 +132,37 @@ fn said(text: &str) -> String {
 #[test]
 fn an_answer_comes_with_its_thoughts_and_figures() {
     let fake = Fake::start(Box::new(|_, _| {
-        stream(&[json!({"reasoning_content": "hm"}), json!({"content": "Pa"}), json!({"content": "ris ✓"})], "stop")
+        stream(
+            &[json!({"reasoning_content": "hm"}), json!({"content": "Pa"}), json!({"content": "ris ✓"})],
+            "stop",
+        )
     }));
-    let output = run(&["run", "Capital?", "--engine", &fake.url, "--json", "--temperature", "0.7", "--max-tokens", "9", "--think", "off"], "");
-    let answer: Value = serde_json::from_str(&stdout(&output)).unwrap_or_else(|_| panic!("{}", stderr(&output)));
+    let output = run(
+        &[
+            "run",
+            "Capital?",
+            "--engine",
+            &fake.url,
+            "--json",
+            "--temperature",
+            "0.7",
+            "--max-tokens",
+            "9",
+            "--think",
+            "off",
+        ],
+        "",
+    );
+    let answer: Value =
+        serde_json::from_str(&stdout(&output)).unwrap_or_else(|_| panic!("{}", stderr(&output)));
     assert_eq!((&answer["text"], &answer["thinking"]), (&json!("Paris ✓"), &json!("hm")));
     assert_eq!((&answer["usage"]["prompt"], &answer["usage"]["completion"]), (&json!(7), &json!(5)));
     assert_eq!(answer["model"], "fake");
     let asked = &fake.asked.lock().unwrap()[0];
-    assert_eq!((&asked["temperature"], &asked["max_tokens"], &asked["model"]), (&json!(0.7), &json!(9), &json!("fake")));
+    assert_eq!(
+        (&asked["temperature"], &asked["max_tokens"], &asked["model"]),
+        (&json!(0.7), &json!(9), &json!("fake"))
+    );
     assert_eq!(asked["chat_template_kwargs"]["enable_thinking"], false);
     assert_eq!(asked["messages"][0]["content"], "Capital?");
 }
@@ -180,7 +212,12 @@ fn a_busy_server_is_asked_again_and_a_refusal_is_told() {
 fn an_answer_that_breaks_off_fails_and_is_not_asked_again() {
     let whole = said("half of it");
     let cut = whole.find("finish_reason\":\"stop").unwrap();
-    for broken in [whole[..cut].to_owned(), http(200, "", "data: {\"error\":{\"message\":\"gone\"}}\n\n"), http(200, "", "data: what\n\n"), http(200, "", "")] {
+    for broken in [
+        whole[..cut].to_owned(),
+        http(200, "", "data: {\"error\":{\"message\":\"gone\"}}\n\n"),
+        http(200, "", "data: what\n\n"),
+        http(200, "", ""),
+    ] {
         let fake = Fake::start(Box::new(move |_, _| broken.clone()));
         let output = run(&["run", "x", "--engine", &fake.url], "");
         assert_eq!(output.status.code(), Some(7), "{}", stdout(&output));
@@ -212,7 +249,12 @@ fn our_own_server_answers_as_the_engine_itself_does() {
     let mut server = loquat(&["serve", "--port", "0", "--model", "demo"]).spawn().unwrap();
     let mut lines = BufReader::new(server.stderr.take().unwrap()).lines();
     let line = lines.next().unwrap().unwrap();
-    let url = line.split_whitespace().find(|word| word.starts_with("http")).unwrap().trim_end_matches(';').to_owned();
+    let url = line
+        .split_whitespace()
+        .find(|word| word.starts_with("http"))
+        .unwrap()
+        .trim_end_matches(';')
+        .to_owned();
     std::thread::spawn(move || lines.for_each(drop));
     let ready = format!("{}/health", url.trim_end_matches("/v1")).replace("http://", "");
     let (address, path) = ready.split_once('/').unwrap();
@@ -248,7 +290,8 @@ fn servers_are_named_in_settings_and_keys_are_not() {
         }
         finish(command.spawn().unwrap(), "")
     };
-    let office = format!("[remote.office]\nurl = \"{}/\"\nmodel = \"big\"\nkey_env = \"OFFICE_KEY\"\n", fake.url);
+    let office =
+        format!("[remote.office]\nurl = \"{}/\"\nmodel = \"big\"\nkey_env = \"OFFICE_KEY\"\n", fake.url);
     assert_eq!(stdout(&with(office.clone(), Some("k"))), "hello\n");
     assert_eq!(fake.asked.lock().unwrap()[0]["model"], "big");
     let keyless = with(office, None);

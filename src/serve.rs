@@ -145,7 +145,7 @@ async fn health(State(api): State<Arc<Api>>) -> Response {
 }
 
 async fn models(State(api): State<Arc<Api>>, request: Request) -> Response {
-    if let Err(response) = api.guard.check(request.headers()) {
+    if let Some(response) = api.guard.refusal(request.headers()) {
         return response;
     }
     let ready = api.ready.borrow().clone();
@@ -159,7 +159,7 @@ async fn models(State(api): State<Arc<Api>>, request: Request) -> Response {
 }
 
 async fn chat(State(api): State<Arc<Api>>, request: Request) -> Response {
-    if let Err(response) = api.guard.check(request.headers()) {
+    if let Some(response) = api.guard.refusal(request.headers()) {
         return response;
     }
     let Ok(body) = to_bytes(request.into_body(), MAX_BODY_BYTES).await else {

@@ -21,20 +21,30 @@ use crate::msg::{DraftStats, Finish, Mtp, TurnStats};
 /// States that wait for the MTP head while nothing is drafted; in a batch of this size its weights are read once.
 const MAX_WAITING: usize = 32;
 
+/// Gets each token with the figures of the steps before it and the logits that it was sampled from; says whether the
+/// answer goes on.
+pub(super) type Emit<'a> = dyn FnMut(u32, DraftStats, &[f32]) -> ControlFlow<()> + 'a;
+
+/// How an answer is written, and what ends it.
+#[derive(Clone, Copy)]
+pub(super) struct Limits<'a> {
+    pub mtp: Mtp,
+    pub max_tokens: usize,
+    pub cancel: &'a AtomicBool,
+}
+
 impl Engine {
-    /// Writes tokens until the model stops, `max_tokens` are there, or `cancel` is set. `hidden` is the state of the
-    /// prompt's last token; `guide` is what the answer is held to; `emit` gets each token with the figures of the steps
-    /// before it and the logits that it was sampled from, and says whether the answer goes on.
+    /// Writes tokens until the model stops, as many as allowed are there, or it is cancelled. `hidden` is the state of
+    /// the prompt's last token; `guide` is what the answer is held to.
     pub(super) fn decode(
         &mut self,
         hidden: Tensor<2>,
-        mtp: Mtp,
-        max_tokens: usize,
-        cancel: &AtomicBool,
+        limits: Limits,
         sampler: &mut Sampler,
         mut guide: Option<&mut Guide>,
-        emit: &mut dyn FnMut(u32, DraftStats, &[f32]) -> ControlFlow<()>,
+        emit: &mut Emit,
     ) -> Result<(Ending, DraftStats), EngineError> {
+        let Limits { mtp, max_tokens, cancel } = limits;
         let n_valid = self.tokenizer.vocab_size();
         let mut stats = DraftStats::default();
         let mut n_emitted = 0;

@@ -17,7 +17,7 @@ use super::built_in;
 use super::cache::{Cache, Checkpoint, TokenKey};
 use super::checkpoints::Checkpoints;
 use super::config::{ConfigError, ModelConfig};
-use super::decode::Writer;
+use super::decode::{Limits, Writer};
 use super::device::{DeviceChoice, DeviceError, open_device};
 use super::fit::{Plan, TooBig};
 use super::grammar::{GrammarError, Grammars};
@@ -384,9 +384,7 @@ impl Engine {
         let mut writer = Writer::new(&tokenizer, prompt.in_thought, &options.stop, started);
         let ending = self.decode(
             hidden,
-            options.mtp.unwrap_or_default(),
-            max_tokens,
-            cancel,
+            Limits { mtp: options.mtp.unwrap_or_default(), max_tokens, cancel },
             &mut sampler,
             guide.as_mut(),
             &mut |id, drafts, logits| {

@@ -259,6 +259,7 @@ fn other_machines_are_served_only_with_a_key() {
 }
 
 /// `.ci/run` makes the environment with the client.
+#[expect(clippy::print_stdout, reason = "a measurement, and tests that were skipped, are said")]
 #[test]
 fn the_official_python_client_is_served() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

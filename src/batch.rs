@@ -1,26 +1,37 @@
 //! Scripted use: `loquat batch` answers many prompts, `loquat run` one. Answers go to standard output and
 //! nothing else does; everything said about them goes to standard error.
 //!
-//! Records are read as they come and answered in order, so an endless input needs no more memory than one
-//! record. Talks to the session like any face: the same commands and events as the terminal interface.
+//! Records are read as they come and answered in order, so an endless input needs no more memory than a few
+//! records. Talks to the session like any face: the same commands and events as the terminal interface.
 
 pub mod answer;
+mod dry;
 pub mod input;
+mod manifest;
 pub mod output;
+mod plan;
+mod pool;
+mod progress;
+pub mod record;
+pub mod replay;
+mod resume;
 pub mod run;
 
-use std::collections::HashMap;
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::ops::ControlFlow;
 
-use tokio::sync::mpsc;
+use serde_json::Value;
 
-use self::answer::{Answer, Client, Interrupted};
-use self::input::{Conversation, Item, Record, Source};
+use self::answer::{Client, Interrupted};
+use self::input::Source;
+use self::manifest::Manifest;
 use self::output::Output;
-use crate::chat::{Message, Role};
-use crate::cli::{BatchArgs, InputForm, OnError, OutputForm};
-use crate::msg::{Command, ConversationId, ErrorCode, Finish, TurnError};
+use self::plan::Plan;
+use self::pool::{Pool, State, Stop};
+use self::progress::{Counts, Progress};
+use self::resume::Earlier;
+use crate::cli::{BatchArgs, FormArgs, OutputForm, Resume};
+use crate::msg::{ErrorCode, Finish, Form, ModelInfo, TurnError};
 use crate::session::Session;
 use crate::settings::Settings;
 
@@ -67,6 +78,7 @@ impl Outcome {
             | ErrorCode::ImageMissing
             | ErrorCode::ImageUnreadable
             | ErrorCode::TooLong => Self::Usage,
+            ErrorCode::SchemaUnsatisfied | ErrorCode::Timeout | ErrorCode::Cancelled => Self::SomeFailed,
         }
     }
 }
@@ -86,15 +98,9 @@ pub fn tell(message: &str) {
 /// # Errors
 /// When the output can't be written; a closed pipe is not an error but an end.
 pub async fn batch(session: Session, settings: &Settings, args: &BatchArgs) -> io::Result<Outcome> {
-    let source = match Source::open(args) {
-        Ok(source) => source,
-        Err(why) => {
-            tell(&why);
-            return Ok(Outcome::Usage);
-        }
-    };
-    let mut output = match Output::open(args) {
-        Ok(output) => output,
+    let opened = Opened::open(settings, args);
+    let Opened { plan, source, mut output, earlier, manifest } = match opened {
+        Ok(opened) => opened,
         Err(why) => {
             tell(&why);
             return Ok(Outcome::Usage);
@@ -107,145 +113,168 @@ pub async fn batch(session: Session, settings: &Settings, args: &BatchArgs) -> i
             return Ok(Outcome::of_error(&error));
         }
     };
-    let records = source.read_in_background();
-    let mut batch = Batch { conversations: HashMap::new(), settings, n_failed: 0, n_read: 0, n_answered: 0 };
-    match batch.run(&mut client, records, &mut output, args).await {
-        Err(Stop::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Outcome::Done),
-        Err(Stop::Output(error)) => Err(error),
-        Err(Stop::Interrupted(Interrupted(signal))) => {
-            let n = batch.n_answered;
-            tell(&format!("stopped; {n} {} answered", if n == 1 { "record was" } else { "records were" }));
-            Ok(Outcome::Signal(signal))
+    if args.dry_run {
+        return dry::run(&mut client, &plan, source).await;
+    }
+    let now = plan.settings(client.model());
+    let run = plan.run(client.model());
+    let (earlier, mut manifest) = match begin(args, settings, earlier, manifest, now, &run, client.model()) {
+        Ok((earlier, file, manifest)) => {
+            if let Some(file) = file {
+                output = Output::file(args, file)?;
+            }
+            (earlier, manifest)
         }
-        Ok(()) => Ok(match (batch.n_failed, batch.n_read) {
+        Err(why) => {
+            tell(&why);
+            return Ok(Outcome::Usage);
+        }
+    };
+    let jobs = args.jobs.unwrap_or(client.model().parallel);
+    let mut pool = Pool {
+        client: &mut client,
+        plan: &plan,
+        args,
+        output: &mut output,
+        manifest: manifest.as_mut(),
+        earlier,
+        progress: Progress::new(args.progress),
+        counts: Counts::default(),
+        run,
+        jobs,
+        state: State::default(),
+    };
+    let ended = pool.run(source.read_in_background()).await;
+    pool.progress.show(&pool.counts, 0);
+    let (counts, n_left) = (pool.counts, pool.earlier.n_left());
+    pool.progress.end();
+    let synced = output.sync(true);
+    if let Some(Err(why)) = manifest.map(|manifest| manifest.end(ended.is_ok())) {
+        tell(&why);
+    }
+    let outcome = match ended {
+        Err(Stop::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(Outcome::Done),
+        Err(Stop::Output(error)) => return Err(error),
+        Err(Stop::Interrupted(Interrupted(signal))) => {
+            let n = counts.n_answered;
+            let how =
+                if args.write.output.is_some() { "; the same command with --resume goes on" } else { "" };
+            tell(&format!(
+                "stopped; {n} {} answered{how}",
+                if n == 1 { "record was" } else { "records were" }
+            ));
+            Outcome::Signal(signal)
+        }
+        Err(Stop::EngineGone) => Outcome::EngineFailed,
+        Err(Stop::AtError) => Outcome::SomeFailed,
+        Err(Stop::TooManyErrors) => {
+            tell(&format!("stopped after {} failed records (--max-errors)", counts.n_failed));
+            Outcome::NothingReadable
+        }
+        Ok(()) if n_left > 0 => {
+            let n = if n_left == 1 { "1 answer".into() } else { format!("{n_left} answers") };
+            tell(&format!("{n} of the output file belong to no record of this input"));
+            counts.outcome()
+        }
+        Ok(()) => counts.outcome(),
+    };
+    synced?;
+    Ok(outcome)
+}
+
+/// Everything that can be wrong before a model is loaded.
+struct Opened {
+    plan: Plan,
+    source: Source,
+    output: Output,
+    earlier: Option<Earlier>,
+    /// Of an earlier run.
+    manifest: Option<Value>,
+}
+
+impl Opened {
+    fn open(settings: &Settings, args: &BatchArgs) -> Result<Self, String> {
+        let plan = Plan::new(settings, args)?;
+        let source = Source::open(args)?;
+        let (mut earlier, mut output) = (None, Output::stdout(args));
+        match (&args.write.output, args.write.resume) {
+            (Some(path), Some(_)) => {
+                if matches!(args.write.output_form, Some(OutputForm::Text | OutputForm::Csv)) {
+                    return Err(
+                        "--resume needs --out jsonl: other forms don't say which records they answer".into(),
+                    );
+                }
+                output::refuse_input(args, path)?;
+                earlier = Some(Earlier::read(path)?);
+            }
+            (Some(path), None) if !args.dry_run => {
+                let file = output::create(args, path)?;
+                output = Output::file(args, file)
+                    .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+            }
+            _ => {}
+        }
+        let manifest = match (&args.manifest, args.write.resume) {
+            (Some(path), Some(_)) => manifest::read(path)?,
+            _ => None,
+        };
+        Ok(Self { plan, source, output, earlier, manifest })
+    }
+}
+
+/// Goes on with an earlier run, if there is one to go on with.
+fn begin(
+    args: &BatchArgs,
+    settings: &Settings,
+    earlier: Option<Earlier>,
+    manifest: Option<Value>,
+    now: Value,
+    run: &str,
+    model: &ModelInfo,
+) -> Result<(Earlier, Option<File>, Option<Manifest>), String> {
+    let is_resumed = earlier.is_some();
+    let mut earlier = earlier.unwrap_or_default();
+    if args.write.resume == Some(Resume::Same) && !earlier.is_of(run) {
+        let before = manifest.as_ref().map(|manifest| &manifest["settings"]);
+        let what = before.map(|before| resume::differences(before, &now).join(", ")).unwrap_or_default();
+        let what = if what.is_empty() { "settings or model".to_owned() } else { what };
+        return Err(format!(
+            "the output file was made otherwise ({what}); --resume=force goes on all the same"
+        ));
+    }
+    let file = match is_resumed {
+        true => Some(earlier.go_on(args.write.retry_errors)?),
+        false => None,
+    };
+    let manifest = match &args.manifest {
+        Some(path) => Some(Manifest::begin(path, manifest.as_ref(), settings, now, model)?),
+        None => None,
+    };
+    Ok((earlier, file, manifest))
+}
+
+impl Counts {
+    fn outcome(&self) -> Outcome {
+        match (self.n_failed, self.n_read) {
             (0, _) => Outcome::Done,
             (_, 0) => Outcome::NothingReadable,
             _ => Outcome::SomeFailed,
-        }),
+        }
     }
 }
 
-struct Batch<'a> {
-    /// Conversations that several records share, by the name they give it.
-    conversations: HashMap<String, ConversationId>,
-    settings: &'a Settings,
-    n_failed: usize,
-    /// Records that could be read, whether or not they could be answered.
-    n_read: usize,
-    n_answered: usize,
-}
-
-enum Stop {
-    Output(io::Error),
-    Interrupted(Interrupted),
-}
-
-impl From<io::Error> for Stop {
-    fn from(error: io::Error) -> Self {
-        Self::Output(error)
-    }
-}
-
-impl From<Interrupted> for Stop {
-    fn from(signal: Interrupted) -> Self {
-        Self::Interrupted(signal)
-    }
-}
-
-impl Batch<'_> {
-    async fn run(
-        &mut self,
-        client: &mut Client,
-        mut items: mpsc::Receiver<Item>,
-        output: &mut Output,
-        args: &BatchArgs,
-    ) -> Result<(), Stop> {
-        let mut index = 0;
-        let mut form = args.output_form;
-        while args.limit.is_none_or(|limit| index < limit) {
-            let Some(item) = client.unless_interrupted(items.recv()).await? else { break };
-            if index == 0
-                && args.input_form.is_none()
-                && let Some(input_form) = item.form
-            {
-                tell(match input_form {
-                    InputForm::Lines => "reading one prompt per line (--in jsonl for JSON)",
-                    InputForm::Jsonl => "reading JSONL (--in lines for plain text)",
-                });
-            }
-            let form = *form.get_or_insert(match item.form {
-                Some(InputForm::Jsonl) => OutputForm::Jsonl,
-                Some(InputForm::Lines) | None => OutputForm::Text,
-            });
-            let (id, answer) = match item.record {
-                Ok(mut record) => {
-                    self.n_read += 1;
-                    record.set_detail(self.settings.detail);
-                    let answer = self.answer(client, index, &record).await?;
-                    (record.id, answer)
-                }
-                Err(bad) => {
-                    let error = TurnError { code: ErrorCode::BadRecord, message: bad.to_string() };
-                    (bad.id, Answer::failed(error))
-                }
-            };
-            output.write(form, index, id.as_ref(), &answer, &client.model().name)?;
-            let failed = answer.result.is_err();
-            self.n_answered += usize::from(!failed);
-            self.n_failed += usize::from(failed);
-            if let Some(signal) = client.stopping() {
-                return Err(Interrupted(signal).into());
-            }
-            if failed && args.on_error == OnError::Stop {
-                break;
-            }
-            index += 1;
-        }
-        Ok(())
-    }
-
-    async fn answer(
-        &mut self,
-        client: &mut Client,
-        index: usize,
-        record: &Record,
-    ) -> Result<Answer, Interrupted> {
-        let (conversation, is_new) = match &record.conversation {
-            Conversation::Own => (client.new_conversation(), true),
-            Conversation::Named(name) => match self.conversations.get(name) {
-                Some(conversation) => (*conversation, false),
-                None => {
-                    let conversation = client.new_conversation();
-                    self.conversations.insert(name.clone(), conversation);
-                    (conversation, true)
-                }
-            },
-        };
-        if !is_new && record.system.is_some() {
-            let message = "system belongs in the first record of a conversation".to_owned();
-            return Ok(Answer::failed(TurnError { code: ErrorCode::BadRecord, message }));
-        }
-        if is_new {
-            let mut messages = record.earlier.clone();
-            let has_system = messages.first().is_some_and(|message| message.role == Role::System);
-            if let Some(system) = record.system.as_ref().or(self.settings.system.as_ref())
-                && !has_system
-            {
-                messages.insert(0, Message::text(Role::System, system));
-            }
-            client.send(Command::Open { conversation, messages }).await;
-        }
-        let mut options = record.options(&self.settings.turn);
-        if record.options.sampling.seed.is_none() {
-            options.sampling.seed = self.settings.turn.sampling.seed.map(|seed| record.seed(seed, index));
-        }
-        let answer = client
-            .ask(conversation, record.question.clone(), options, |_, _| ControlFlow::Continue(()))
-            .await?;
-        if record.conversation == Conversation::Own {
-            client.send(Command::Close { conversation }).await;
-        }
-        Ok(answer)
+/// What a command's flags hold its answers to.
+///
+/// # Errors
+/// A sentence about a file that is no JSON Schema.
+pub fn form(args: &FormArgs) -> Result<Option<Form>, String> {
+    let Some(path) = &args.schema else { return Ok(args.regex.clone().map(Form::Regex)) };
+    let name = path.display();
+    let text = fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+    match serde_json::from_str(&text) {
+        Ok(schema @ (Value::Object(_) | Value::Bool(_))) => Ok(Some(Form::Schema(schema))),
+        Ok(_) => Err(format!("{name} is not a JSON Schema")),
+        Err(error) => Err(format!("{name} is not valid JSON: {error}")),
     }
 }
 

@@ -7,7 +7,8 @@ pub mod openai;
 pub mod picture;
 pub mod reference;
 pub mod splitter;
+pub mod stop;
 
 pub use conversation::{Answered, Conversation, Node, NodeId};
-pub use message::{Channel, Message, Part, Role};
+pub use message::{Channel, Message, Part, Role, ToolCall};
 pub use picture::{Detail, Picture, PictureSource};

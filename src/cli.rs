@@ -68,8 +68,12 @@ pub enum CliCommand {
     Theme(ThemeCommand),
     /// Answer one prompt and exit; only the answer goes to standard output.
     Run(RunArgs),
-    /// Answer many prompts: one per line or JSONL in, text or JSONL out.
-    Batch(BatchArgs),
+    /// Answer many prompts: lines, JSONL or CSV in, text, JSONL or CSV out.
+    Batch(Box<BatchArgs>),
+    /// Answer programs over HTTP as OpenAI's API does, for this machine only.
+    Serve(ServeArgs),
+    /// Run a batch again from its manifest, and say where answers differ.
+    Replay(ReplayArgs),
     /// Measure this machine with this model: reading, writing, drafting, looking at pictures.
     Bench(BenchArgs),
     /// Find, download and look at models.
@@ -87,6 +91,10 @@ pub struct ModelArgs {
     /// Face Hub as OWNER/NAME[:QUANT][@REVISION], or `demo` for the built-in one [default: demo] [env: LOQUAT_MODEL]
     #[arg(long, short, global = true, value_name = "MODEL")]
     pub model: Option<PathBuf>,
+    /// Ask a server in place of a model on this machine: its name in your settings ([remote.NAME]), or its address such as
+    /// http://127.0.0.1:8000/v1 [env: LOQUAT_ENGINE]
+    #[arg(long, global = true, value_name = "NAME|URL")]
+    pub engine: Option<String>,
     /// Download the model if it isn't here; a chat does so without it
     #[arg(long, global = true)]
     pub pull: bool,
@@ -277,30 +285,138 @@ pub struct RunArgs {
     /// Print the model's thinking to standard error
     #[arg(long)]
     pub show_thinking: bool,
+    #[command(flatten)]
+    pub form: FormArgs,
+}
+
+/// What answers are held to.
+#[derive(Debug, Default, Args)]
+pub struct FormArgs {
+    /// Every answer is JSON that this JSON Schema allows
+    #[arg(long, value_name = "FILE", conflicts_with = "regex", help_heading = "Form of the answer")]
+    pub schema: Option<PathBuf>,
+    /// Every answer is a text that this regular expression matches as a whole
+    #[arg(long, value_name = "PATTERN", help_heading = "Form of the answer")]
+    pub regex: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct BatchArgs {
     /// Files to read, one after the other; standard input if none is given
     pub inputs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub read: BatchInputArgs,
+    #[command(flatten)]
+    pub write: BatchOutputArgs,
+    #[command(flatten)]
+    pub form: FormArgs,
+    /// Records that are answered at the same time; of use with a remote engine [default: 1, or 4 of a remote engine]
+    #[arg(long, short, value_name = "COUNT", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=256))]
+    pub jobs: Option<usize>,
+    /// What to do when a record fails
+    #[arg(long, value_name = "continue|stop", default_value = "continue")]
+    pub on_error: OnError,
+    /// Stop when so many records have failed
+    #[arg(long, value_name = "COUNT", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    pub max_errors: Option<usize>,
+    /// A record that takes longer fails; waiting for its turn doesn't count
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub timeout: Option<std::time::Duration>,
+    /// What to do with a conversation that is longer than the context
+    #[arg(long, value_name = "error|drop-oldest", default_value = "error")]
+    pub overflow: Overflow,
+    /// Every run gives the same bytes: each record is read anew, nothing is drafted, no figures of speed
+    #[arg(long)]
+    pub deterministic: bool,
+    /// Stop after this many records
+    #[arg(long, value_name = "COUNT")]
+    pub limit: Option<usize>,
+    /// Count tokens and estimate the time; answer nothing
+    #[arg(long, conflicts_with_all = ["resume", "manifest"])]
+    pub dry_run: bool,
+    /// How far the batch is, on standard error [default: auto, which is a line in a terminal and nothing elsewhere]
+    #[arg(long, value_name = "auto|none|json", default_value = "auto")]
+    pub progress: ProgressForm,
+    /// Write down everything that is needed to run the batch again (`loquat replay FILE`)
+    #[arg(long, value_name = "FILE")]
+    pub manifest: Option<PathBuf>,
+}
+
+/// What a batch reads.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Input")]
+pub struct BatchInputArgs {
     /// Form of the input [default: jsonl if it begins with `{`, else lines]
     #[arg(long = "in", value_name = "FORM")]
     pub input_form: Option<InputForm>,
+    /// Records end with a NUL byte, those of text output too
+    #[arg(short = '0', long = "null", conflicts_with = "input_form")]
+    pub null: bool,
+    /// What a record of lines or nul is
+    #[arg(long = "as", value_name = "text|image", default_value = "text")]
+    pub read_as: ReadAs,
+    /// The prompt of records that have none
+    #[arg(long, value_name = "TEXT")]
+    pub prompt: Option<String>,
+    /// Make each prompt of this text, or of @FILE: `{{ prompt }}`, `{{ vars.lang }}`, `{{ id }}`, `{{ index }}`
+    #[arg(long, value_name = "TEXT|@FILE")]
+    pub template: Option<String>,
+}
+
+/// What a batch writes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub struct BatchOutputArgs {
     /// Form of the output [default: jsonl for jsonl input, else text]
     #[arg(long = "out", value_name = "FORM")]
     pub output_form: Option<OutputForm>,
-    /// Write to this file in place of standard output
+    /// Write to this new file in place of standard output
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Write line breaks inside a text answer as \n, so that one line is one answer
     #[arg(long)]
     pub one_line: bool,
-    /// What to do when a record fails
-    #[arg(long, value_name = "continue|stop", default_value = "continue")]
-    pub on_error: OnError,
-    /// Stop after this many records
-    #[arg(long, value_name = "COUNT")]
-    pub limit: Option<usize>,
+    /// Write answers in the order of the records, or as they are done
+    #[arg(long, value_name = "input|done", default_value = "input")]
+    pub order: Order,
+    /// Go on with the output file of an earlier run; =force goes on although settings or model differ
+    #[arg(long, value_name = "force", num_args = 0..=1, require_equals = true, default_missing_value = "same", requires = "output")]
+    pub resume: Option<Resume>,
+    /// Also try those again that have failed
+    #[arg(long, requires = "resume")]
+    pub retry_errors: bool,
+}
+
+fn seconds(text: &str) -> Result<std::time::Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds < 1e9 => Ok(std::time::Duration::from_secs_f64(seconds)),
+        _ => Err("expected a number of seconds above 0".into()),
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Port; 0 takes a free one, which is told on standard error
+    #[arg(long, default_value_t = 8080)]
+    pub port: u16,
+    /// Address to listen at; any but this machine's own needs a key
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub host: std::net::IpAddr,
+    /// File with the key that clients must send [env: LOQUAT_SERVE_KEY, which holds the key itself]
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// Questions that may wait while another is answered; more are refused
+    #[arg(long, value_name = "COUNT", default_value_t = 32)]
+    pub queue: usize,
+}
+
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// What `loquat batch --manifest` wrote
+    pub manifest: PathBuf,
+    /// Print one JSON object for each record
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -480,14 +596,56 @@ pub enum HistoryCommand {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum InputForm {
+    /// One prompt per line
     Lines,
+    /// One JSON object per line, also those of OpenAI's batch files
     Jsonl,
+    /// Prompts that end with a NUL byte
+    Nul,
+    /// A table whose first row names the columns
+    Csv,
+    /// Each file is one prompt
+    Whole,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OutputForm {
     Text,
     Jsonl,
+    Csv,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ReadAs {
+    Text,
+    /// The name of a picture
+    Image,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Order {
+    Input,
+    Done,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Resume {
+    #[value(hide = true)]
+    Same,
+    Force,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Overflow {
+    Error,
+    DropOldest,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ProgressForm {
+    Auto,
+    None,
+    Json,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

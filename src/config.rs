@@ -19,9 +19,10 @@ use crate::cli::{Cli, SavedStates, Switch};
 use crate::engine::device::DeviceChoice;
 use crate::engine::weights::quantised::Quant;
 use crate::msg::Mtp;
+use crate::remote::RemoteOptions;
 use crate::tui::Images;
 
-pub use files::{Config, ConfigError, Origin};
+pub use files::{Config, ConfigError, Origin, RemoteEntry};
 
 /// A setting.
 pub struct Key {
@@ -110,6 +111,40 @@ pub fn known(name: &str) -> Result<&'static Key, String> {
         );
         format!("there is no setting {name}; {hint}")
     })
+}
+
+/// The server that `--engine`, its variable or the files name.
+///
+/// # Errors
+/// A sentence, if there is none of this name, or its key is missing.
+pub fn remote(flag: Option<&str>, config: &Config) -> Result<Option<RemoteOptions>, String> {
+    let variable = env::var("LOQUAT_ENGINE").ok().filter(|name| !name.is_empty());
+    let Some(name) = flag.map(str::to_owned).or(variable) else { return Ok(None) };
+    if name == "local" {
+        return Ok(None);
+    }
+    if name.starts_with("http://") || name.starts_with("https://") {
+        let url = name.trim_end_matches('/').to_owned();
+        return Ok(Some(RemoteOptions { name: url.clone(), url, ..RemoteOptions::default() }));
+    }
+    let entry = config.remote(&name).ok_or_else(|| {
+        format!("there is no server {name}; `loquat config edit` can add it: [remote.{name}] with its url")
+    })?;
+    let url = entry.url.as_deref().ok_or_else(|| format!("[remote.{name}] has no url"))?;
+    let key = match &entry.key_env {
+        None => None,
+        Some(variable) => Some(env::var(variable).map_err(|_| {
+            format!("the key of {name} is missing: the environment variable {variable} is not set")
+        })?),
+    };
+    Ok(Some(RemoteOptions {
+        name,
+        url: url.trim_end_matches('/').to_owned(),
+        model: entry.model.clone(),
+        key,
+        parallel: entry.parallel,
+        context_tokens: entry.context,
+    }))
 }
 
 /// Puts what the files say where nothing else was said.

@@ -11,8 +11,10 @@ pub mod generate;
 pub mod gguf;
 #[cfg(test)]
 mod golden;
+pub mod grammar;
 pub mod inspect;
 pub mod kernels;
+mod logprobs;
 pub mod model;
 pub mod model_file;
 #[cfg(test)]

@@ -21,7 +21,10 @@
 //! |---|---|---|
 //! | `main`, `cli`, `settings` | what was typed, what it means, exit codes | everything |
 //! | `tui` | the terminal interface: `update(state, msg) -> effects`, a pure `view`, one loop | `session`, `msg`, `chat` |
-//! | `batch` | `loquat batch` and `loquat run` | `session`, `msg`, `chat`, `settings` |
+//! | `batch` | `loquat batch`, `loquat run` and `loquat replay` | `session`, `openai`, `msg`, `chat`, `settings` |
+//! | `serve` | `loquat serve`: answers over HTTP | `batch`, `session`, `openai`, `msg`, `chat`, `settings` |
+//! | `remote` | a model on a server, in the place of the engine's thread | `engine`, `openai`, `msg`, `chat` |
+//! | `openai` | the JSON that such servers and their clients exchange | `msg`, `chat` |
 //! | `models` | `loquat models`: finding, fetching and judging models | `catalog`, `engine`, `hub` |
 //! | `catalog` | which models there are and whether they would fit; what `--model` names | `engine`, `hub` |
 //! | `bench`, `dev` | measuring a machine; conformance commands for developers | `engine` |
@@ -55,12 +58,14 @@
 
 pub mod chat;
 pub mod msg;
+pub mod openai;
 pub mod paths;
 pub mod sanitize;
 pub mod units;
 
 pub mod engine;
 pub mod hub;
+pub mod remote;
 
 pub mod catalog;
 pub mod session;
@@ -70,6 +75,7 @@ pub mod batch;
 pub mod bench;
 pub mod history;
 pub mod models;
+pub mod serve;
 pub mod themes;
 pub mod tui;
 

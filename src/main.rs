@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use color_eyre::eyre::WrapErr;
 
-use loquat::batch::{self, Outcome, run, tell};
+use loquat::batch::{self, Outcome, replay, run, tell};
 use loquat::catalog::resolve::{self, ResolveError};
 use loquat::cli::{
     BatchArgs, BenchArgs, Cli, CliCommand, DevCommand, InspectArgs, ModelsCommand, RunArgs, ScreenArgs,
@@ -17,9 +17,10 @@ use loquat::engine::generate::EngineError;
 use loquat::engine::prompt::child;
 use loquat::hub::Hub;
 use loquat::msg::StoredId;
+use loquat::remote::RemoteOptions;
 use loquat::session::{self, Session};
 use loquat::settings::{self, Settings};
-use loquat::{bench, dev, history, models, themes, tui};
+use loquat::{bench, dev, history, models, serve, themes, tui};
 
 fn main() -> ExitCode {
     // First of all, before anything is set up: a child that renders a template needs nothing else.
@@ -68,17 +69,38 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
     }
     let mut cli = cli;
     let folder = std::env::current_dir().unwrap_or_default();
-    let filled =
-        Config::load(cli.config.as_deref(), &folder).and_then(|config| config::fill(&mut cli, &config));
-    if let Err(error) = filled {
-        tell(&error.to_string());
-        return Ok(Outcome::Usage.exit_code());
-    }
+    // `--model` names one of the server's models then; that of the settings is one of this machine.
+    let typed_model = cli.model.model.as_ref().map(|model| model.to_string_lossy().into_owned());
+    let config = Config::load(cli.config.as_deref(), &folder).map_err(|error| error.to_string());
+    let filled = config.and_then(|config| {
+        config::fill(&mut cli, &config).map_err(|error| error.to_string())?;
+        config::remote(cli.model.engine.as_deref(), &config)
+    });
+    let remote = match filled {
+        Ok(remote) => remote,
+        Err(why) => {
+            tell(&why);
+            return Ok(Outcome::Usage.exit_code());
+        }
+    };
     let mut model = cli.model;
     if let Some(CliCommand::Models(ModelsCommand::Inspect(InspectArgs { named: Some(named), .. }))) =
         &cli.command
     {
         model.model = Some(named.clone());
+    }
+    let manifest = match &cli.command {
+        Some(CliCommand::Replay(args)) => match replay::read(&args.manifest) {
+            Ok(manifest) => Some(manifest),
+            Err(why) => {
+                tell(&why);
+                return Ok(Outcome::Usage.exit_code());
+            }
+        },
+        _ => None,
+    };
+    if let Some(path) = manifest.as_ref().and_then(|manifest| manifest["model"]["path"].as_str()) {
+        model.model.get_or_insert_with(|| path.into());
     }
     let mut settings = match Settings::new(model, cli.turn, &cli.history) {
         Ok(settings) => settings,
@@ -87,12 +109,15 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
             return Ok(Outcome::Usage.exit_code());
         }
     };
+    settings.remote =
+        remote.map(|remote| RemoteOptions { model: typed_model.or(remote.model.clone()), ..remote });
     let opens_chat = matches!(cli.command, None | Some(CliCommand::Chat | CliCommand::Resume { .. }));
     let is_chat = interactive && opens_chat && !is_dumb_terminal();
     let loads_a_model = match &cli.command {
         Some(CliCommand::Models(command)) => matches!(command, ModelsCommand::Inspect(_)),
         Some(CliCommand::History(_) | CliCommand::Config(_) | CliCommand::Theme(_)) => false,
-        _ => true,
+        Some(CliCommand::Bench(_) | CliCommand::Dev(_)) => true,
+        _ => settings.remote.is_none(),
     };
     if loads_a_model && let Err(code) = resolve_model(&mut settings, is_chat)? {
         return Ok(code);
@@ -102,6 +127,22 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
         Some(CliCommand::Batch(args)) => {
             let settings = settings.without_states();
             with_session(&settings, async |session| batch(session, &settings, &args).await)
+        }
+        Some(CliCommand::Serve(args)) => with_session(&settings, async |session| {
+            serve::serve(session, &settings, &args)
+                .await
+                .map(Outcome::exit_code)
+                .wrap_err("the server failed")
+        }),
+        Some(CliCommand::Replay(args)) => {
+            let manifest = manifest.expect("it was read before the settings");
+            let settings = settings.without_states();
+            with_session(&settings, async |session| {
+                replay::replay(session, &manifest, &args)
+                    .await
+                    .map(Outcome::exit_code)
+                    .wrap_err("cannot write")
+            })
         }
         Some(CliCommand::Bench(args)) => Ok(run_bench(&settings, &args).exit_code()),
         Some(CliCommand::Models(command)) => run_models(&settings, &command),
@@ -176,7 +217,7 @@ fn chat(settings: &Settings, screen: ScreenArgs, resumed: Option<Resumed>) -> co
         images,
         folder: std::env::current_dir().unwrap_or_default(),
         home: std::env::home_dir(),
-        offers_models: settings.load.is_default,
+        offers_models: settings.load.is_default && settings.remote.is_none(),
         theme,
         themes_folder: themes::folder(),
         keeps_chats: history.is_some(),
@@ -230,9 +271,10 @@ fn is_dumb_terminal() -> bool {
 }
 
 fn one_shot(settings: &Settings, args: RunArgs) -> color_eyre::Result<u8> {
-    match run::read_question(&args, settings.detail) {
-        Ok(question) => with_session(settings, async |session| {
-            run::run(session, settings, &args, question)
+    let question = run::read_question(&args, settings.detail);
+    match question.and_then(|question| Ok((question, batch::form(&args.form)?))) {
+        Ok((question, form)) => with_session(settings, async |session| {
+            run::run(session, settings, &args, form, question)
                 .await
                 .map(Outcome::exit_code)
                 .wrap_err("cannot write the answer")
@@ -270,7 +312,8 @@ fn keeping_session(
         .wrap_err("cannot start the runtime")?;
     let code = runtime.block_on(async {
         let (session, ended) =
-            session::start_keeping(settings.load.clone(), history).wrap_err("cannot start the engine")?;
+            session::start_keeping(settings.load.clone(), settings.remote.clone(), history)
+                .wrap_err("cannot start the engine")?;
         let code = face(session).await;
         // It doesn't wait longer than it takes to save what the model has read.
         let _ = ended.await;

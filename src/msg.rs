@@ -95,6 +95,11 @@ pub enum Event {
         text: String,
         stats: TurnStats,
     },
+    /// Tokens of the text that comes next, if they were asked for.
+    Tokens {
+        turn: TurnId,
+        tokens: Vec<TokenInfo>,
+    },
     TurnFinished {
         turn: TurnId,
         finish: Finish,
@@ -190,6 +195,8 @@ pub struct ModelInfo {
     pub clips: Option<ClipLimits>,
     /// Whether it has an MTP head.
     pub can_draft: bool,
+    /// Turns that it is best given at the same time.
+    pub parallel: usize,
     pub load_time: Duration,
 }
 
@@ -209,6 +216,40 @@ pub struct TurnOptions {
     pub max_tokens: Option<usize>,
     pub thinking: Option<bool>,
     pub mtp: Option<Mtp>,
+    /// What the answer must be; thinking comes before it and is free.
+    pub form: Option<Form>,
+    /// The answer ends before the first of these.
+    pub stop: Vec<String>,
+    /// Descriptions of tools that the model may call, in the shape that programs exchange.
+    pub tools: Option<serde_json::Value>,
+    /// Also tell every token, with its probability and so many of the likeliest ones' (`Event::Tokens`).
+    pub logprobs: Option<usize>,
+    /// Use nothing that was read before: the answer's bytes then depend on nothing but its own conversation.
+    pub is_fresh: bool,
+    /// Count the prompt and answer nothing.
+    pub only_count: bool,
+}
+
+/// What an answer is held to, token by token.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Form {
+    /// A value that this JSON Schema allows.
+    Schema(serde_json::Value),
+    /// A text that this regular expression matches as a whole.
+    Regex(String),
+}
+
+/// A token of an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenInfo {
+    pub id: u32,
+    /// Often a whole word; a character may be spread over several tokens.
+    pub bytes: Vec<u8>,
+    /// Natural logarithm of its probability before any sampling setting.
+    pub logprob: f32,
+    /// The likeliest tokens here, the best first.
+    pub top: Vec<(u32, Vec<u8>, f32)>,
+    pub channel: Channel,
 }
 
 /// Longest draft.
@@ -263,6 +304,22 @@ pub struct SamplingOptions {
     pub frequency_penalty: Option<f32>,
     pub repetition_penalty: Option<f32>,
     pub seed: Option<u64>,
+}
+
+impl SamplingOptions {
+    /// These, and where one is not given, the other's.
+    pub fn or(&self, other: &Self) -> Self {
+        Self {
+            temperature: self.temperature.or(other.temperature),
+            top_k: self.top_k.or(other.top_k),
+            top_p: self.top_p.or(other.top_p),
+            min_p: self.min_p.or(other.min_p),
+            presence_penalty: self.presence_penalty.or(other.presence_penalty),
+            frequency_penalty: self.frequency_penalty.or(other.frequency_penalty),
+            repetition_penalty: self.repetition_penalty.or(other.repetition_penalty),
+            seed: self.seed.or(other.seed),
+        }
+    }
 }
 
 /// The figures of one turn, true at the moment of the event that carries them.
@@ -372,6 +429,10 @@ pub enum ErrorCode {
     ImageMissing,
     ImageUnreadable,
     TooLong,
+    /// Nothing that was asked for can be said, or the answer ended before it was complete.
+    SchemaUnsatisfied,
+    Timeout,
+    Cancelled,
     /// The model doesn't fit into memory.
     TooBig,
     Engine,
@@ -379,12 +440,20 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
+    /// Whether the same record may succeed another time.
+    pub fn is_retryable(self) -> bool {
+        matches!(self, Self::Timeout | Self::Cancelled | Self::Engine)
+    }
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::BadRecord => "bad_record",
             Self::ImageMissing => "image_missing",
             Self::ImageUnreadable => "image_unreadable",
             Self::TooLong => "too_long",
+            Self::SchemaUnsatisfied => "schema_unsatisfied",
+            Self::Timeout => "timeout",
+            Self::Cancelled => "cancelled",
             Self::TooBig => "too_big",
             Self::Engine => "engine",
             Self::ModelMissing => "model_missing",

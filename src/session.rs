@@ -1,4 +1,4 @@
-//! The session manager: conversations, one running turn, and a queue behind it.
+//! The session manager: conversations, the running turn (several with a server), and a queue behind it.
 //!
 //! An async task between a face and the engine thread. It owns the conversations; the face owns what is on
 //! the screen, the engine owns the model, the history's thread what is kept. Here `async` ends: those are threads
@@ -27,6 +27,7 @@ use crate::msg::{
     Command, ConversationId, ErrorCode, Event, HistoryEvent, ModelEvent, PictureId, TurnError, TurnId,
     TurnOptions, TurnStats,
 };
+use crate::remote::{self, RemoteOptions};
 
 /// Messages that wait on their way to or from a face. When it is full, the sender waits.
 const CHANNEL_CAPACITY: usize = 64;
@@ -48,15 +49,17 @@ pub struct Session {
 /// # Errors
 /// If the engine's thread can't be started.
 pub fn start(load: LoadOptions) -> std::io::Result<(Session, JoinHandle<()>)> {
-    start_keeping(load, None)
+    start_keeping(load, None, None)
 }
 
-/// The same, and keeps what it is told to in this folder.
+/// The same with the model of a server, if there is one, in place of one of this machine; and keeps what it is told to
+/// in this folder.
 ///
 /// # Errors
 /// If a thread can't be started.
 pub fn start_keeping(
     load: LoadOptions,
+    remote: Option<RemoteOptions>,
     history: Option<PathBuf>,
 ) -> std::io::Result<(Session, JoinHandle<()>)> {
     let (command_sender, commands) = mpsc::channel(CHANNEL_CAPACITY);
@@ -65,7 +68,13 @@ pub fn start_keeping(
     let (chores, done) = mpsc::unbounded_channel();
     let models = Models::new(load.clone(), chores.clone());
     let engine_weak = engine_sender.downgrade();
-    let worker = Worker::start(0, load, engine_sender, None)?;
+    let worker = match remote {
+        Some(remote) => {
+            let (jobs, thread) = remote::spawn(remote, 0, engine_sender)?;
+            Worker { number: 0, jobs, thread: Some(thread) }
+        }
+        None => Worker::start(0, load, engine_sender, None)?,
+    };
     let (keeper, history_thread) = match history {
         Some(folder) => {
             let told = chores.clone();
@@ -83,7 +92,8 @@ pub fn start_keeping(
         next_model: None,
         conversations: HashMap::new(),
         queue: VecDeque::new(),
-        running: None,
+        running: Vec::new(),
+        parallel: 1,
         outbox: VecDeque::new(),
         eyes: None,
         to_inspect: Vec::new(),
@@ -146,7 +156,9 @@ struct Manager {
     next_model: Option<LoadOptions>,
     conversations: HashMap<ConversationId, Vec<Message>>,
     queue: VecDeque<Waiting>,
-    running: Option<Running>,
+    running: Vec<Running>,
+    /// Turns that may run at the same time: one, but of a server.
+    parallel: usize,
     /// Events that the face hasn't taken yet; deltas of one channel are merged here.
     outbox: VecDeque<Event>,
     /// Which pictures the model takes, if any; unknown until it is loaded.
@@ -220,16 +232,16 @@ impl Manager {
                 },
             }
         }
-        if let (Some(keeper), Some(running)) = (&mut self.keeper, &self.running) {
-            keeper.interrupted(running);
-        }
-        let patience = match &self.running {
-            Some(running) => {
-                running.cancel.store(true, Ordering::Relaxed);
-                BUSY_PATIENCE
+        for running in &self.running {
+            if let Some(keeper) = &mut self.keeper {
+                keeper.interrupted(running);
             }
-            None if self.eyes.is_none() => Duration::ZERO,
-            None => IDLE_PATIENCE,
+            running.cancel.store(true, Ordering::Relaxed);
+        }
+        let patience = match self.running.is_empty() {
+            false => BUSY_PATIENCE,
+            true if self.eyes.is_none() => Duration::ZERO,
+            true => IDLE_PATIENCE,
         };
         (patience, self.worker.thread)
     }
@@ -335,7 +347,7 @@ impl Manager {
     }
 
     fn cancel(&mut self, turn: TurnId) {
-        if let Some(running) = self.running.as_ref().filter(|running| running.turn == turn) {
+        if let Some(running) = self.running.iter().find(|running| running.turn == turn) {
             running.cancel.store(true, Ordering::Relaxed);
         } else if let Some(index) = self.queue.iter().position(|waiting| waiting.turn == turn) {
             let waiting = self.queue.remove(index).expect("the position was just found");
@@ -348,13 +360,14 @@ impl Manager {
 
     /// Puts the next model to work, if there is one and nothing is being answered.
     fn change_model(&mut self) {
-        if self.running.is_some() {
+        if !self.running.is_empty() {
             return;
         }
         let Some(load) = self.next_model.take() else { return };
         // Without one the engine is gone, and the session ends.
         let Some(events) = self.engine_sender.upgrade() else { return };
         self.eyes = None;
+        self.parallel = 1;
         if let Err(error) = self.worker.replace(load, events) {
             let message = format!("the engine can't be started: {error}");
             self.post(Event::ModelFailed { error: TurnError { code: ErrorCode::Engine, message } });
@@ -363,10 +376,22 @@ impl Manager {
 
     fn start_next(&mut self) {
         self.change_model();
-        if self.running.is_some() || self.queue.front().is_none_or(|waiting| waiting.files.is_none()) {
-            return;
+        // A model that is to be changed gets no new turns.
+        while self.next_model.is_none() && self.running.len() < self.parallel {
+            let is_busy =
+                |conversation| self.running.iter().any(|running| running.conversation == conversation);
+            let Some(first) = self.queue.iter().position(|waiting| !is_busy(waiting.conversation)) else {
+                return;
+            };
+            if self.queue[first].files.is_none() {
+                return;
+            }
+            let waiting = self.queue.remove(first).expect("the position was just found");
+            self.run_turn(waiting);
         }
-        let Some(waiting) = self.queue.pop_front() else { return };
+    }
+
+    fn run_turn(&mut self, waiting: Waiting) {
         let messages = self.conversations.entry(waiting.conversation).or_default();
         let continues = waiting.message.is_none();
         messages.extend(waiting.message);
@@ -384,7 +409,7 @@ impl Manager {
         debug_assert!(sent.is_ok(), "the worker waits for jobs");
         // Back in its place, longer, when the turn has ended.
         let begun = if continues { messages.pop_if(|message| message.role == Role::Assistant) } else { None };
-        self.running = Some(Running {
+        self.running.push(Running {
             turn: waiting.turn,
             conversation: waiting.conversation,
             cancel,
@@ -394,29 +419,44 @@ impl Manager {
         });
     }
 
+    fn running(&mut self, turn: TurnId) -> Option<&mut Running> {
+        self.running.iter_mut().find(|running| running.turn == turn)
+    }
+
+    /// The turn, which has ended.
+    fn ended(&mut self, turn: TurnId) -> Option<Running> {
+        let at = self.running.iter().position(|running| running.turn == turn)?;
+        Some(self.running.remove(at))
+    }
+
     fn engine_event(&mut self, event: Event) {
         match &event {
-            Event::Delta { channel, text, .. } => {
-                if let Some(running) = &mut self.running {
+            Event::Delta { turn, channel, text, .. } => {
+                if let Some(running) = self.running(*turn) {
                     match channel {
                         Channel::Thinking => running.thinking.push_str(text),
                         Channel::Answer => running.answer.push_str(text),
                     }
                     if let Some(keeper) = &mut self.keeper {
-                        keeper.grew(running.turn);
+                        keeper.grew(*turn);
                     }
                 }
             }
-            Event::TurnFinished { .. } | Event::TurnCancelled { .. } | Event::TurnFailed { .. } => {
-                if let (Some(keeper), Some(running)) = (&mut self.keeper, &self.running) {
-                    keeper.ended(running, &event);
-                }
-                match &event {
-                    Event::TurnFailed { .. } => self.drop_question(),
-                    _ => self.keep_answer(),
+            Event::TurnFinished { turn, .. }
+            | Event::TurnCancelled { turn, .. }
+            | Event::TurnFailed { turn, .. } => {
+                if let Some(running) = self.ended(*turn) {
+                    if let Some(keeper) = &mut self.keeper {
+                        keeper.ended(&running, &event);
+                    }
+                    match &event {
+                        Event::TurnFailed { .. } => self.drop_question(running),
+                        _ => self.keep_answer(running),
+                    }
                 }
             }
             Event::ModelLoaded(info) => {
+                self.parallel = info.parallel;
                 let sight = info.pictures.zip(info.clips);
                 self.eyes = Some(sight.map(|(pictures, clips)| Sight { pictures, clips }));
                 self.inspect();
@@ -428,6 +468,7 @@ impl Manager {
             Event::TurnStarted { .. }
             | Event::PrefillProgress { .. }
             | Event::PictureProgress { .. }
+            | Event::Tokens { .. }
             | Event::PictureReady { .. }
             | Event::PictureRefused { .. }
             | Event::Models(_)
@@ -439,8 +480,10 @@ impl Manager {
 
     /// Keeps what the answer has come to.
     fn keep_text(&mut self) {
-        if let (Some(keeper), Some(running)) = (&mut self.keeper, &self.running) {
-            keeper.save(running);
+        for running in &self.running {
+            if let Some(keeper) = &mut self.keeper {
+                keeper.save(running);
+            }
         }
     }
 
@@ -451,8 +494,7 @@ impl Manager {
     }
 
     /// What was said stays in the conversation, also when it was cut off.
-    fn keep_answer(&mut self) {
-        let Some(running) = self.running.take() else { return };
+    fn keep_answer(&mut self, running: Running) {
         let Some(messages) = self.conversations.get_mut(&running.conversation) else { return };
         if running.answer.is_empty() && running.thinking.is_empty() {
             return;
@@ -465,12 +507,11 @@ impl Manager {
     }
 
     /// A question that can't be answered (too long, say) would fail every later turn as well.
-    fn drop_question(&mut self) {
+    fn drop_question(&mut self, running: Running) {
         // What was said before it was to go on is still good.
-        if self.running.as_ref().is_some_and(|running| running.continues) {
-            return self.keep_answer();
+        if running.continues {
+            return self.keep_answer(running);
         }
-        let Some(running) = self.running.take() else { return };
         if let Some(messages) = self.conversations.get_mut(&running.conversation) {
             messages.pop();
         }

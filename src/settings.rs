@@ -15,6 +15,7 @@ use crate::engine::states::StateOptions;
 use crate::engine::weights::quantised::Quant;
 use crate::msg::{SamplingOptions, TurnOptions};
 use crate::paths;
+use crate::remote::RemoteOptions;
 
 /// What took longer to read than this is saved, unless told otherwise.
 const WORTH_SAVING: Duration = Duration::from_secs(2);
@@ -26,6 +27,8 @@ pub struct Settings {
     pub system: Option<String>,
     /// For pictures that don't say otherwise.
     pub detail: Detail,
+    /// The server that is asked in place of a model of this machine.
+    pub remote: Option<RemoteOptions>,
     /// A model that isn't here may be downloaded.
     pub pull: bool,
     /// Whether chats are kept.
@@ -115,9 +118,11 @@ impl Settings {
                 max_tokens: turn.max_tokens.map(|tokens| tokens as usize),
                 thinking: turn.think.map(|switch| switch == Switch::On),
                 mtp: turn.mtp,
+                ..TurnOptions::default()
             },
             system: turn.system.filter(|system| !system.trim().is_empty()),
             detail: turn.detail.unwrap_or_default(),
+            remote: None,
             pull: model.pull,
             keeps_chats: keeps_chats != Some(Switch::Off),
         })

@@ -8,12 +8,13 @@ use tokio::sync::mpsc;
 
 use crate::chat::{Channel, Message};
 use crate::msg::{
-    Command, ConversationId, ErrorCode, Event, Finish, ModelInfo, TurnError, TurnId, TurnOptions, TurnStats,
+    Command, ConversationId, ErrorCode, Event, Finish, ModelInfo, TokenInfo, TurnError, TurnId, TurnOptions,
+    TurnStats,
 };
 use crate::session::Session;
 
 /// The number of Ctrl+C's signal, the same on every system.
-const SIGINT: i32 = 2;
+pub(super) const SIGINT: i32 = 2;
 
 /// A signal asked the program to stop.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +28,8 @@ pub struct Answer {
     pub result: Result<Finish, TurnError>,
     pub stats: TurnStats,
     pub total_time: Duration,
+    /// If they were asked for.
+    pub tokens: Vec<TokenInfo>,
 }
 
 impl Answer {
@@ -37,16 +40,17 @@ impl Answer {
             result: Err(error),
             stats: TurnStats::default(),
             total_time: Duration::ZERO,
+            tokens: Vec::new(),
         }
     }
 }
 
 /// A face without a screen: sends commands, waits for events, hears signals.
 pub struct Client {
-    session: Session,
-    signals: mpsc::Receiver<i32>,
+    pub(super) session: Session,
+    pub(super) signals: mpsc::Receiver<i32>,
     /// A first Ctrl+C lets the running question be answered; then this says that it came.
-    stopping: Option<i32>,
+    pub(super) stopping: Option<i32>,
     is_patient: bool,
     model: ModelInfo,
     next_id: u64,
@@ -144,6 +148,7 @@ impl Client {
                         Channel::Answer => answer.text.push_str(&text),
                     }
                 }
+                Some(Event::Tokens { tokens, .. }) => answer.tokens.extend(tokens),
                 Some(Event::TurnFinished { finish, stats, .. }) => {
                     answer.result = Ok(finish);
                     answer.stats = stats;
@@ -167,12 +172,12 @@ impl Client {
     }
 }
 
-fn engine_gone() -> TurnError {
+pub(super) fn engine_gone() -> TurnError {
     TurnError { code: ErrorCode::Engine, message: "the engine stopped unexpectedly".into() }
 }
 
 /// Ctrl+C, and on Unix the signals that ask a program to end.
-fn listen_for_signals() -> mpsc::Receiver<i32> {
+pub fn listen_for_signals() -> mpsc::Receiver<i32> {
     let (sender, receiver) = mpsc::channel(4);
     #[cfg(unix)]
     {

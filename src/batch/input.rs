@@ -1,250 +1,19 @@
-//! Records: one prompt per line, or one JSON object per line.
+//! Where records come from, and how a stream of bytes is cut into them.
 //!
-//! A line that can't be read becomes a [`BadRecord`] in its place; the lines after it are read all the same.
+//! A piece that can't be read becomes a [`BadRecord`] in its place; those after it are read all the same.
 
+use std::cell::Cell;
 use std::fs::File;
 #[cfg(unix)]
 use std::fs::Metadata;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
-use crate::chat::openai::messages_from_json;
-use crate::chat::reference;
-use crate::chat::{Detail, Message, Part, Role};
-use crate::cli::{BatchArgs, InputForm};
-use crate::msg::{MAX_DRAFTS, Mtp, SamplingOptions, TurnOptions};
-
-/// Longest record. A longer one is refused, so that a file without line breaks can't fill the memory.
-pub const MAX_RECORD_BYTES: usize = 16 << 20;
-
-/// Keys of the contract that later versions will act on. Ignoring one would answer another question than
-/// the one that was asked.
-const LATER_KEYS: [&str; 3] = ["schema", "vars", "body"];
-
-/// The keys of `params`.
-const PARAMS: [&str; 11] = [
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "seed",
-    "max_tokens",
-    "think",
-    "mtp",
-];
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {why}")]
-pub struct BadRecord {
-    pub line: usize,
-    pub why: String,
-    /// The record's id, if that much could be read.
-    pub id: Option<Value>,
-}
-
-/// Where a record's conversation is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Conversation {
-    Own,
-    /// Records with the same name go on with each other.
-    Named(String),
-}
-
-/// One question, with what comes before it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Record {
-    /// As given, to be given back.
-    pub id: Option<Value>,
-    pub system: Option<String>,
-    pub earlier: Vec<Message>,
-    pub question: Message,
-    pub conversation: Conversation,
-    pub options: TurnOptions,
-}
-
-impl Record {
-    fn from_line(text: &str) -> Self {
-        Self {
-            id: None,
-            system: None,
-            earlier: Vec::new(),
-            question: Message::text(Role::User, text),
-            conversation: Conversation::Own,
-            options: TurnOptions::default(),
-        }
-    }
-
-    fn from_json(line: &str, number: usize) -> Result<Self, BadRecord> {
-        let bad = |id, why: String| BadRecord { line: number, why, id };
-        let json: Value = serde_json::from_str(line)
-            .map_err(|error| bad(None, format!("not valid JSON (column {})", error.column())))?;
-        let Value::Object(object) = json else { return Err(bad(None, "it is not a JSON object".into())) };
-        Self::from_object(&object).map_err(|why| bad(object.get("id").cloned(), why))
-    }
-
-    fn from_object(object: &Map<String, Value>) -> Result<Self, String> {
-        if let Some(key) = LATER_KEYS.into_iter().find(|key| object.contains_key(*key)) {
-            return Err(format!("{key:?} is not supported yet"));
-        }
-        if let Some(key) = ["image", "clip", "clips"].into_iter().find(|key| object.contains_key(*key)) {
-            let why = "pictures go into \"images\", clips into the \"messages\" as parts of type \"video\"";
-            return Err(format!("{key:?} is not a key of a record; {why}"));
-        }
-        if let Some(key) = PARAMS.into_iter().find(|key| object.contains_key(*key)) {
-            return Err(format!("{key:?} belongs into \"params\""));
-        }
-        let (earlier, question) = question(object)?;
-        let conversation = match object.get("conv") {
-            None | Some(Value::Null) => Conversation::Own,
-            Some(Value::String(name)) => Conversation::Named(name.clone()),
-            Some(other) => Conversation::Named(other.to_string()),
-        };
-        Ok(Self {
-            id: object.get("id").filter(|id| !id.is_null()).cloned(),
-            system: text(object, "system")?,
-            earlier,
-            question,
-            conversation,
-            options: options(object.get("params"))?,
-        })
-    }
-
-    /// Relative paths of pictures begin in `folder`.
-    pub fn resolve_pictures(&mut self, folder: &Path) {
-        self.messages_mut().flat_map(Message::pictures_mut).for_each(|picture| picture.resolve(folder));
-    }
-
-    /// For the pictures that don't ask for a detail of their own.
-    pub fn set_detail(&mut self, detail: Detail) {
-        for picture in self.messages_mut().flat_map(Message::pictures_mut) {
-            if picture.detail == Detail::Auto {
-                picture.detail = detail;
-            }
-        }
-    }
-
-    fn messages_mut(&mut self) -> impl Iterator<Item = &mut Message> {
-        self.earlier.iter_mut().chain([&mut self.question])
-    }
-
-    /// The record's settings, and where it has none, those of the command.
-    pub fn options(&self, command: &TurnOptions) -> TurnOptions {
-        let (own, other) = (&self.options.sampling, &command.sampling);
-        TurnOptions {
-            sampling: SamplingOptions {
-                temperature: own.temperature.or(other.temperature),
-                top_k: own.top_k.or(other.top_k),
-                top_p: own.top_p.or(other.top_p),
-                min_p: own.min_p.or(other.min_p),
-                presence_penalty: own.presence_penalty.or(other.presence_penalty),
-                frequency_penalty: own.frequency_penalty.or(other.frequency_penalty),
-                repetition_penalty: own.repetition_penalty.or(other.repetition_penalty),
-                seed: own.seed.or(other.seed),
-            },
-            max_tokens: self.options.max_tokens.or(command.max_tokens),
-            thinking: self.options.thinking.or(command.thinking),
-            mtp: self.options.mtp.or(command.mtp),
-        }
-    }
-
-    /// A seed of this record's own, made from the command's: the same whatever was answered before it.
-    pub fn seed(&self, seed: u64, index: usize) -> u64 {
-        let name = self.id.as_ref().map_or_else(|| index.to_string(), Value::to_string);
-        // FNV-1a, and below 2^53 so that every JSON reader keeps it exact.
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325 ^ seed, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        hash >> 11
-    }
-}
-
-fn question(object: &Map<String, Value>) -> Result<(Vec<Message>, Message), String> {
-    let images = match object.get("images") {
-        None | Some(Value::Null) => Vec::new(),
-        Some(Value::Array(paths)) => paths
-            .iter()
-            .map(|path| path.as_str().ok_or("images is not a list of file names".into()))
-            .map(|path| path.and_then(reference::picture).map(Part::Image))
-            .collect::<Result<_, String>>()?,
-        Some(_) => return Err("images is not a list of file names".into()),
-    };
-    if let Some(messages) = object.get("messages") {
-        if object.contains_key("prompt") || !images.is_empty() {
-            return Err("it has messages and also prompt or images; the messages hold everything".into());
-        }
-        let mut messages = messages_from_json(messages)?;
-        let question = messages.pop().expect("the list is not empty");
-        if question.role == Role::Assistant {
-            return Err("the last message is the assistant's; it must be a question".into());
-        }
-        return Ok((messages, question));
-    }
-    let prompt = text(object, "prompt")?.ok_or("it has neither prompt nor messages")?;
-    if prompt.trim().is_empty() && images.is_empty() {
-        return Err("the prompt is empty".into());
-    }
-    let parts = images.into_iter().chain([Part::Text(prompt)]).collect();
-    Ok((Vec::new(), Message { role: Role::User, parts, reasoning: None }))
-}
-
-fn text(object: &Map<String, Value>, key: &str) -> Result<Option<String>, String> {
-    match object.get(key) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(_) => Err(format!("{key} is not text")),
-    }
-}
-
-fn options(params: Option<&Value>) -> Result<TurnOptions, String> {
-    let mut options = TurnOptions::default();
-    let params = match params {
-        None | Some(Value::Null) => return Ok(options),
-        Some(Value::Object(params)) => params,
-        Some(_) => return Err("params is not an object".into()),
-    };
-    for (key, value) in params {
-        let wrong = |expected: &str| format!("params.{key} is {value}, expected {expected}");
-        let number = || value.as_f64().map(|n| Some(n as f32)).ok_or_else(|| wrong("a number"));
-        let whole = || value.as_u64().ok_or_else(|| wrong("a whole number"));
-        let sampling = &mut options.sampling;
-        match key.as_str() {
-            "temperature" => sampling.temperature = number()?,
-            "top_p" => sampling.top_p = number()?,
-            "min_p" => sampling.min_p = number()?,
-            "presence_penalty" => sampling.presence_penalty = number()?,
-            "frequency_penalty" => sampling.frequency_penalty = number()?,
-            "repetition_penalty" => sampling.repetition_penalty = number()?,
-            "top_k" => sampling.top_k = Some(whole()? as usize),
-            "seed" => sampling.seed = Some(whole()?),
-            "max_tokens" => match whole()? {
-                0 => return Err(wrong("at least 1")),
-                n => options.max_tokens = Some(n as usize),
-            },
-            "think" => options.thinking = Some(value.as_bool().ok_or_else(|| wrong("true or false"))?),
-            "mtp" => {
-                let expected = || format!("\"off\", \"auto\" or a number up to {MAX_DRAFTS}");
-                options.mtp = Some(mtp(value).ok_or_else(|| wrong(&expected()))?);
-            }
-            _ => return Err(format!("params.{key} is unknown")),
-        }
-    }
-    Ok(options)
-}
-
-/// Words are text and depths are numbers, as for every other key.
-fn mtp(value: &Value) -> Option<Mtp> {
-    match value {
-        Value::String(word) if word == "off" || word == "auto" => word.parse().ok(),
-        Value::Number(depth) => depth.to_string().parse().ok(),
-        _ => None,
-    }
-}
+use super::record::{BadRecord, MAX_RECORD_BYTES, Record, key_of};
+use crate::cli::{BatchArgs, InputForm, ReadAs};
 
 /// One input, and the folder where its relative paths begin: a file's own, or the working folder.
 struct Input {
@@ -256,6 +25,7 @@ struct Input {
 pub struct Source {
     inputs: Vec<Input>,
     form: Option<InputForm>,
+    read_as: ReadAs,
 }
 
 impl Source {
@@ -264,6 +34,11 @@ impl Source {
     /// # Errors
     /// A sentence for a file that can't be opened.
     pub fn open(args: &BatchArgs) -> Result<Self, String> {
+        let form = if args.read.null { Some(InputForm::Nul) } else { args.read.input_form };
+        let read_as = args.read.read_as;
+        if read_as == ReadAs::Image && !matches!(form, None | Some(InputForm::Lines | InputForm::Nul)) {
+            return Err("--as image is for --in lines and nul; other forms name pictures themselves".into());
+        }
         let mut inputs = Vec::new();
         for path in &args.inputs {
             let file =
@@ -278,7 +53,9 @@ impl Source {
             let reader = Box::new(BufReader::new(io::stdin()));
             inputs.push(Input { reader, folder: PathBuf::new() });
         }
-        Ok(Self { inputs, form: args.input_form })
+        // A name is never taken for JSON.
+        let form = form.or((read_as == ReadAs::Image).then_some(InputForm::Lines));
+        Ok(Self { inputs, form, read_as })
     }
 
     /// Reads on a thread of its own, a few records ahead. The thread isn't waited for: it may hang on an
@@ -294,7 +71,7 @@ impl Source {
                     }
                     sender.blocking_send(item).is_ok()
                 };
-                if read_records(reader, &mut form, take).is_none() {
+                if read_records(reader, &mut form, self.read_as, take).is_none() {
                     return;
                 }
             }
@@ -332,64 +109,163 @@ pub fn reads_from(inputs: &[PathBuf], output: &Path) -> bool {
 pub struct Item {
     /// `None` as long as nothing readable told what the form is.
     pub form: Option<InputForm>,
+    /// The same for the same bytes.
+    pub key: String,
     pub record: Result<Record, BadRecord>,
 }
 
 /// Gives every record of `reader` to `take`, until that says no (`None`). The first readable line decides
 /// the form if it is not given.
-fn read_records(
+pub(super) fn read_records(
     mut reader: impl BufRead,
     form: &mut Option<InputForm>,
+    read_as: ReadAs,
     mut take: impl FnMut(Item) -> bool,
 ) -> Option<()> {
+    match form {
+        Some(InputForm::Csv) => return read_rows(reader, take),
+        Some(InputForm::Whole) => return read_whole(reader, take),
+        None | Some(InputForm::Lines | InputForm::Jsonl | InputForm::Nul) => {}
+    }
+    let end = if *form == Some(InputForm::Nul) { 0 } else { b'\n' };
     let mut line = 0;
     loop {
         line += 1;
         let bad = |why: String| Err(BadRecord { line, why, id: None });
-        let mut take = |form, record| take(Item { form, record }).then_some(());
-        let bytes = match next_line(&mut reader) {
+        let bytes = match next_piece(&mut reader, end) {
             Ok(None) => return Some(()),
             Ok(Some(bytes)) => bytes,
             Err(error) => {
-                take(*form, bad(format!("cannot read the input: {error}")))?;
+                take(item(*form, &[], bad(format!("cannot read the input: {error}")))).then_some(())?;
                 return Some(());
             }
         };
-        if bytes.len() > MAX_RECORD_BYTES {
-            take(*form, bad(format!("it is longer than {} MiB", MAX_RECORD_BYTES >> 20)))?;
-            continue;
-        }
-        let Ok(text) = std::str::from_utf8(&bytes) else {
-            take(*form, bad("it is not valid UTF-8".into()))?;
-            continue;
+        let record = match text_of(&bytes) {
+            Err(why) => bad(why),
+            Ok(text) => {
+                let text = if line == 1 { text.trim_start_matches('\u{feff}') } else { text };
+                if text.trim().is_empty() {
+                    continue;
+                }
+                match (form.get_or_insert_with(|| guess(text)), read_as) {
+                    (InputForm::Jsonl, _) => Record::from_json(text, line),
+                    (_, ReadAs::Text) => Ok(Record::from_line(text)),
+                    (_, ReadAs::Image) => Record::from_picture(text).or_else(bad),
+                }
+            }
         };
-        let text = if line == 1 { text.trim_start_matches('\u{feff}') } else { text };
-        if text.trim().is_empty() {
-            continue;
-        }
-        let record = match form.get_or_insert_with(|| guess(text)) {
-            InputForm::Lines => Ok(Record::from_line(text)),
-            InputForm::Jsonl => Record::from_json(text, line),
-        };
-        take(*form, record)?;
+        take(item(*form, &bytes, record)).then_some(())?;
     }
 }
 
-/// The next line without its end; `None` at the end of the input. Of a line that is too long, one byte more
+fn item(form: Option<InputForm>, bytes: &[u8], record: Result<Record, BadRecord>) -> Item {
+    Item { form, key: key_of(&[bytes]), record }
+}
+
+/// # Errors
+/// A sentence, for what is too long or no text.
+fn text_of(bytes: &[u8]) -> Result<&str, String> {
+    if bytes.len() > MAX_RECORD_BYTES {
+        return Err(format!("it is longer than {} MiB", MAX_RECORD_BYTES >> 20));
+    }
+    std::str::from_utf8(bytes).map_err(|_| "it is not valid UTF-8".into())
+}
+
+fn read_whole(reader: impl BufRead, mut take: impl FnMut(Item) -> bool) -> Option<()> {
+    let bad = |why: String| BadRecord { line: 1, why, id: None };
+    let mut bytes = Vec::new();
+    let read = reader.take(MAX_RECORD_BYTES as u64 + 1).read_to_end(&mut bytes);
+    let read = read.map_err(|error| bad(format!("cannot read the input: {error}")));
+    let record =
+        read.and_then(|_| text_of(&bytes).map_err(bad)).map(|text| text.trim_start_matches('\u{feff}'));
+    let record = match record {
+        Ok(text) if text.trim().is_empty() => return Some(()),
+        other => other.map(|text| Record::from_line(text.trim_end())),
+    };
+    take(item(Some(InputForm::Whole), &bytes, record)).then_some(())
+}
+
+/// Ends a row that would never end, such as one with a quote that nothing closes.
+struct Bounded<R> {
+    inner: R,
+    /// Bytes that the row may still have.
+    left: Rc<Cell<usize>>,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buffer)?;
+        match self.left.get().checked_sub(n) {
+            Some(left) => self.left.set(left),
+            None => {
+                return Err(io::Error::other(format!("a row is longer than {} MiB", MAX_RECORD_BYTES >> 20)));
+            }
+        }
+        Ok(n)
+    }
+}
+
+fn read_rows(reader: impl BufRead, mut take: impl FnMut(Item) -> bool) -> Option<()> {
+    let form = Some(InputForm::Csv);
+    let left = Rc::new(Cell::new(MAX_RECORD_BYTES));
+    let mut rows = csv::Reader::from_reader(Bounded { inner: reader, left: left.clone() });
+    let line_of = |error: &csv::Error| error.position().map_or(1, |at| at.line() as usize);
+    let bad = |error: &csv::Error| BadRecord { line: line_of(error), why: csv_reason(error), id: None };
+    let header = match rows.headers() {
+        Ok(header) => header.clone(),
+        Err(error) => {
+            take(item(form, &[], Err(bad(&error)))).then_some(())?;
+            return Some(());
+        }
+    };
+    let mut row = csv::StringRecord::new();
+    loop {
+        left.set(MAX_RECORD_BYTES);
+        let read = rows.read_record(&mut row);
+        let line = row.position().map_or(1, |at| at.line() as usize);
+        match read {
+            Ok(false) => return Some(()),
+            Ok(true) => {
+                let record = Record::from_row(&header, &row).map_err(|why| BadRecord { line, why, id: None });
+                let cells: Vec<&[u8]> = row.iter().map(str::as_bytes).collect();
+                take(Item { form, key: key_of(&cells), record }).then_some(())?;
+            }
+            Err(error) => {
+                take(item(form, &[], Err(bad(&error)))).then_some(())?;
+                if matches!(error.kind(), csv::ErrorKind::Io(_)) {
+                    return Some(());
+                }
+            }
+        }
+    }
+}
+
+fn csv_reason(error: &csv::Error) -> String {
+    match error.kind() {
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            format!("it has {len} cells, and the first row names {expected_len}")
+        }
+        csv::ErrorKind::Utf8 { .. } => "it is not valid UTF-8".into(),
+        csv::ErrorKind::Io(error) => format!("cannot read the input: {error}"),
+        _ => error.to_string(),
+    }
+}
+
+/// The next line, or what else ends with `end`, without its end; `None` at the end of the input. Of a line that is too long, one byte more
 /// than allowed comes back and the rest is skipped.
-fn next_line(reader: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
+fn next_piece(reader: &mut impl BufRead, end: u8) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     let limit = MAX_RECORD_BYTES as u64 + 1;
-    if reader.by_ref().take(limit).read_until(b'\n', &mut bytes)? == 0 {
+    if reader.by_ref().take(limit).read_until(end, &mut bytes)? == 0 {
         return Ok(None);
     }
-    if bytes.last() == Some(&b'\n') {
+    if bytes.last() == Some(&end) {
         bytes.pop();
     } else if bytes.len() as u64 == limit {
-        reader.skip_until(b'\n')?;
+        reader.skip_until(end)?;
         return Ok(Some(bytes));
     }
-    if bytes.last() == Some(&b'\r') {
+    if end == b'\n' && bytes.last() == Some(&b'\r') {
         bytes.pop();
     }
     Ok(Some(bytes))
@@ -401,6 +277,3 @@ fn guess(first_line: &str) -> InputForm {
         false => InputForm::Lines,
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -5,12 +5,13 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use super::answer::{Answer, Client, Interrupted};
-use super::input::MAX_RECORD_BYTES;
-use super::{Outcome, output, tell};
+use super::output::{self, Written};
+use super::record::{MAX_RECORD_BYTES, Shape};
+use super::{Outcome, tell};
 use crate::chat::reference;
 use crate::chat::{Channel, Detail, Message, Part, Picture, PictureSource, Role};
 use crate::cli::RunArgs;
-use crate::msg::{Command, ErrorCode, Finish, ModelInfo, TurnError, TurnStats};
+use crate::msg::{Command, ErrorCode, Finish, Form, ModelInfo, TurnError, TurnOptions, TurnStats};
 use crate::sanitize::Filter;
 use crate::session::Session;
 use crate::settings::Settings;
@@ -122,13 +123,14 @@ pub async fn run(
     session: Session,
     settings: &Settings,
     args: &RunArgs,
+    form: Option<Form>,
     question: Message,
 ) -> io::Result<Outcome> {
     if let Some(error) = missing_picture(&question) {
         let outcome = Outcome::of_error(&error);
         tell(&error.message);
         if args.json {
-            writeln!(io::stdout(), "{}", output::json(0, None, &Answer::failed(error), ""))?;
+            print_json(&Answer::failed(error), "")?;
         }
         return Ok(outcome);
     }
@@ -146,10 +148,14 @@ pub async fn run(
     }
     let mut printer = Printer::new(args);
     let show = |channel, text: &str| printer.show(channel, text);
-    let answer = client.ask(conversation, question, settings.turn.clone(), show).await;
+    let options = TurnOptions { form, ..settings.turn.clone() };
+    let answer = client.ask(conversation, question, options.clone(), show).await;
     let written = printer.finish();
     let answer = match answer {
-        Ok(answer) => answer,
+        Ok(mut answer) => {
+            answer.settle(&options);
+            answer
+        }
         Err(Interrupted(signal)) => return Ok(Outcome::Signal(signal)),
     };
     match written {
@@ -157,7 +163,7 @@ pub async fn run(
         other => other?,
     }
     if args.json {
-        writeln!(io::stdout(), "{}", output::json(0, None, &answer, &client.model().name))?;
+        print_json(&answer, &client.model().name)?;
     }
     match &answer.result {
         Err(error) => {
@@ -179,6 +185,20 @@ pub async fn run(
         tell(&figures(&answer.stats, client.model()));
     }
     Ok(Outcome::Done)
+}
+
+fn print_json(answer: &Answer, model: &str) -> io::Result<()> {
+    let written = Written {
+        shape: Shape::Own,
+        index: 0,
+        id: None,
+        conversation: None,
+        key: "",
+        run: "",
+        model,
+        figures: true,
+    };
+    writeln!(io::stdout(), "{}", output::json(&written, answer))
 }
 
 /// Writes the answer to standard output as it comes, and thinking to standard error if it is wanted.
@@ -301,6 +321,7 @@ mod tests {
             pictures: None,
             clips: None,
             can_draft: true,
+            parallel: 1,
             load_time: std::time::Duration::ZERO,
         };
         let mut stats = TurnStats { completion_tokens: 6, ..TurnStats::default() };

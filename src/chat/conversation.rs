@@ -205,7 +205,7 @@ pub fn title_of(message: &Message) -> String {
     const CHARS: usize = 80;
     let texts = message.parts.iter().filter_map(|part| match part {
         Part::Text(text) => Some(text.as_str()),
-        Part::Image(_) | Part::Clip(_) => None,
+        Part::Image(_) | Part::Clip(_) | Part::Call(_) => None,
     });
     // A message may be megabytes long; its first words are enough.
     let mut line = String::new();

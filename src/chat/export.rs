@@ -135,7 +135,7 @@ fn message_json(message: &Message) -> Value {
         .parts
         .iter()
         .filter_map(|part| match part {
-            Part::Text(_) => None,
+            Part::Text(_) | Part::Call(_) => None,
             Part::Image(picture) => {
                 Some(json!({"kind": "image", "name": picture.name, "detail": picture.detail.to_string()}))
             }

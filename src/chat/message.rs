@@ -29,6 +29,17 @@ pub enum Part {
     Image(Picture),
     /// A moving picture: the model sees its frames with their times.
     Clip(Picture),
+    /// A tool that the assistant asks for.
+    Call(ToolCall),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolCall {
+    /// Tells calls of one answer apart.
+    pub id: String,
+    pub name: String,
+    /// A JSON object.
+    pub arguments: serde_json::Value,
 }
 
 /// One message. Thinking is kept apart from the answer, because templates drop the thinking of
@@ -51,7 +62,7 @@ impl Message {
             .iter()
             .filter_map(|part| match part {
                 Part::Text(text) => Some(text.as_str()),
-                Part::Image(_) | Part::Clip(_) => None,
+                Part::Image(_) | Part::Clip(_) | Part::Call(_) => None,
             })
             .collect()
     }
@@ -59,7 +70,14 @@ impl Message {
     pub fn pictures_mut(&mut self) -> impl Iterator<Item = &mut Picture> {
         self.parts.iter_mut().filter_map(|part| match part {
             Part::Image(picture) | Part::Clip(picture) => Some(picture),
-            Part::Text(_) => None,
+            Part::Text(_) | Part::Call(_) => None,
+        })
+    }
+
+    pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Call(call) => Some(call),
+            Part::Text(_) | Part::Image(_) | Part::Clip(_) => None,
         })
     }
 
@@ -67,7 +85,7 @@ impl Message {
     pub fn pictures(&self) -> impl Iterator<Item = &Picture> {
         self.parts.iter().filter_map(|part| match part {
             Part::Image(picture) | Part::Clip(picture) => Some(picture),
-            Part::Text(_) => None,
+            Part::Text(_) | Part::Call(_) => None,
         })
     }
 }

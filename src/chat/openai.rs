@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Message, Part, Picture, Role, reference};
+use super::{Message, Part, Picture, Role, ToolCall, reference};
 
 /// Reads a list of messages. Pictures and videos are taken by path, also as `file://` and `data:`
 /// addresses, under the names that programs use.
@@ -20,24 +20,40 @@ pub fn messages_from_json(json: &Value) -> Result<Vec<Message>, String> {
 
 fn message(json: &Value) -> Result<Message, String> {
     let role = match json.get("role").and_then(Value::as_str) {
-        Some("system") => Role::System,
+        Some("system" | "developer") => Role::System,
         Some("user") => Role::User,
         Some("assistant") => Role::Assistant,
         Some("tool") => Role::Tool,
         Some(other) => return Err(format!("the role {other:?} is not system, user, assistant or tool")),
         None => return Err("it has no role".into()),
     };
-    if json.get("tool_calls").is_some_and(|calls| !calls.is_null()) {
-        return Err("tool calls are not supported yet".into());
-    }
-    let parts = match json.get("content") {
+    let mut parts = match json.get("content") {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::String(text)) => vec![Part::Text(text.clone())],
         Some(Value::Array(parts)) => parts.iter().map(part).collect::<Result<_, _>>()?,
         Some(_) => return Err("its content is neither text nor a list of parts".into()),
     };
+    if let Some(calls) = json.get("tool_calls").filter(|calls| !calls.is_null()) {
+        let calls = calls.as_array().ok_or("tool_calls is not a list")?;
+        parts.extend(calls.iter().map(call).collect::<Result<Vec<_>, _>>()?);
+    }
     let reasoning = json.get("reasoning_content").and_then(Value::as_str).map(str::to_owned);
     Ok(Message { role, parts, reasoning })
+}
+
+/// Programs send the arguments as the text of an object.
+fn call(json: &Value) -> Result<Part, String> {
+    let name = json["function"]["name"].as_str().ok_or("a tool call names no function")?;
+    let arguments = match &json["function"]["arguments"] {
+        Value::String(text) if text.trim().is_empty() => Value::Object(serde_json::Map::new()),
+        Value::String(text) => serde_json::from_str(text).unwrap_or(Value::Null),
+        other => other.clone(),
+    };
+    if !arguments.is_object() {
+        return Err(format!("the arguments of the call of {name:?} are not a JSON object"));
+    }
+    let id = json["id"].as_str().unwrap_or_default().to_owned();
+    Ok(Part::Call(ToolCall { id, name: name.to_owned(), arguments }))
 }
 
 fn part(json: &Value) -> Result<Part, String> {
@@ -111,7 +127,11 @@ mod tests {
                 json!([{"role": "user", "content": [{"type": "image", "image": "http://x/a.png"}]}]),
                 "not fetched",
             ),
-            (json!([{"role": "assistant", "tool_calls": [{}]}]), "not supported yet"),
+            (json!([{"role": "assistant", "tool_calls": [{}]}]), "names no function"),
+            (
+                json!([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "["}}]}]),
+                "not a JSON object",
+            ),
         ] {
             let error = messages_from_json(&json).unwrap_err();
             assert!(error.contains(says), "{json}: {error}");

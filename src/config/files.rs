@@ -57,11 +57,23 @@ pub struct Config {
     files: Vec<Checked>,
 }
 
+/// A server of `--engine`, as a file has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RemoteEntry {
+    pub url: Option<String>,
+    pub model: Option<String>,
+    /// The environment variable that holds the key; keys are never written in files.
+    pub key_env: Option<String>,
+    pub parallel: Option<usize>,
+    pub context: Option<usize>,
+}
+
 /// A file that has nothing wrong.
 #[derive(Debug)]
 struct Checked {
     path: PathBuf,
     values: Vec<(&'static str, String)>,
+    remotes: Vec<(String, RemoteEntry)>,
 }
 
 impl Config {
@@ -88,6 +100,12 @@ impl Config {
             files.push(check(&path, &text, false)?);
         }
         Ok(Self { files })
+    }
+
+    /// The server with this name; the first file that has it counts.
+    pub fn remote(&self, name: &str) -> Option<&RemoteEntry> {
+        let all = self.files.iter().flat_map(|file| &file.remotes);
+        all.into_iter().find(|(known, _)| known == name).map(|(_, entry)| entry)
     }
 
     /// The value of a setting and where it is from.
@@ -126,7 +144,19 @@ fn check(path: &Path, text: &str, is_project: bool) -> Result<Checked, ConfigErr
     let mut found = Vec::new();
     flatten("", &table, &mut found);
     let mut values = Vec::new();
+    let mut remotes: Vec<(String, RemoteEntry)> = Vec::new();
     for (name, value) in found {
+        if let Some(rest) = name.strip_prefix("remote.") {
+            // A stranger's folder must not lead questions to a stranger's server.
+            if is_project {
+                return Err(ConfigError::Harmful { path: path.to_owned(), name: "remote" });
+            }
+            note_remote(&mut remotes, rest, &value).map_err(|why| ConfigError::Unknown {
+                path: path.to_owned(),
+                why: format!("{name}: {why}"),
+            })?;
+            continue;
+        }
         let key = known(&name).map_err(|why| ConfigError::Unknown { path: path.to_owned(), why })?;
         // A theme that is a path opens a file.
         let opens_file = key.name == "ui.theme" && value.contains(['/', '\\', '.']);
@@ -141,7 +171,30 @@ fn check(path: &Path, text: &str, is_project: bool) -> Result<Checked, ConfigErr
         })?;
         values.push((key.name, value));
     }
-    Ok(Checked { path: path.to_owned(), values })
+    Ok(Checked { path: path.to_owned(), values, remotes })
+}
+
+/// `office.url` and its like.
+fn note_remote(remotes: &mut Vec<(String, RemoteEntry)>, rest: &str, value: &str) -> Result<(), String> {
+    let (name, field) = rest.rsplit_once('.').ok_or("a server is a table of its own, [remote.NAME]")?;
+    if !remotes.iter().any(|(known, _)| known == name) {
+        remotes.push((name.to_owned(), RemoteEntry::default()));
+    }
+    let (_, entry) = remotes.iter_mut().find(|(known, _)| known == name).expect("it was just put there");
+    let text = || Some(value.to_owned()).filter(|text| !text.trim().is_empty());
+    let number = || match value.parse() {
+        Ok(number) if number > 0 => Ok(Some(number)),
+        _ => Err(format!("{value:?} is not a number above 0")),
+    };
+    match field {
+        "url" => entry.url = text(),
+        "model" => entry.model = text(),
+        "key_env" => entry.key_env = text(),
+        "parallel" => entry.parallel = number()?,
+        "context" => entry.context = number()?,
+        _ => return Err("a server has url, model, key_env, parallel and context".into()),
+    }
+    Ok(())
 }
 
 fn flatten(prefix: &str, table: &Table, out: &mut Vec<(String, String)>) {

@@ -3,33 +3,48 @@
 //! Every row of a pass is sampled from as if it stood alone, with one random number, until a sample differs from the
 //! draft that was to be judged. So a draft changes how many passes an answer takes, and nothing of its text.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use burn::tensor::Tensor;
 
 use super::generate::{Ending, Engine, EngineError, Progress, read};
+use super::grammar::Guide;
 use super::sampler::{Sampler, likeliest};
 use super::tokenizer::{Decoder, Tokenizer};
 use crate::chat::Channel;
 use crate::chat::splitter::Splitter;
+use crate::chat::stop::StopFinder;
 use crate::msg::{DraftStats, Finish, Mtp, TurnStats};
 
 /// States that wait for the MTP head while nothing is drafted; in a batch of this size its weights are read once.
 const MAX_WAITING: usize = 32;
 
+/// Gets each token with the figures of the steps before it and the logits that it was sampled from; says whether the
+/// answer goes on.
+pub(super) type Emit<'a> = dyn FnMut(u32, DraftStats, &[f32]) -> ControlFlow<()> + 'a;
+
+/// How an answer is written, and what ends it.
+#[derive(Clone, Copy)]
+pub(super) struct Limits<'a> {
+    pub mtp: Mtp,
+    pub max_tokens: usize,
+    pub cancel: &'a AtomicBool,
+}
+
 impl Engine {
-    /// Writes tokens until the model stops, `max_tokens` are there, or `cancel` is set. `hidden` is the state of the
-    /// prompt's last token; `emit` gets each token with the figures of the steps before it.
+    /// Writes tokens until the model stops, as many as allowed are there, or it is cancelled. `hidden` is the state of
+    /// the prompt's last token; `guide` is what the answer is held to.
     pub(super) fn decode(
         &mut self,
         hidden: Tensor<2>,
-        mtp: Mtp,
-        max_tokens: usize,
-        cancel: &AtomicBool,
+        limits: Limits,
         sampler: &mut Sampler,
-        emit: &mut dyn FnMut(u32, DraftStats),
+        mut guide: Option<&mut Guide>,
+        emit: &mut Emit,
     ) -> Result<(Ending, DraftStats), EngineError> {
+        let Limits { mtp, max_tokens, cancel } = limits;
         let n_valid = self.tokenizer.vocab_size();
         let mut stats = DraftStats::default();
         let mut n_emitted = 0;
@@ -42,20 +57,27 @@ impl Engine {
             let mut ending = None;
             let mut last = None;
             for (i, row) in logits.chunks_exact(self.model.config.vocab_size).enumerate() {
-                let id = sampler.sample(row, n_valid)?;
+                let allowed = guide.as_mut().map(|guide| guide.allowed()).transpose()?.flatten();
+                let id = sampler.sample_among(row, n_valid, allowed)?;
                 if self.stop_ids.contains(&id) {
                     ending = Some(Ending::Finished(Finish::Stop));
                     break;
                 }
                 sampler.accept(id);
                 self.coverage.note(id);
+                if let Some(guide) = &mut guide {
+                    guide.accept(id)?;
+                }
                 let is_right = drafts.get(i) == Some(&id);
                 accepted += usize::from(is_right);
-                emit(id, stats);
+                let goes_on = emit(id, stats, &row[..n_valid.min(row.len())]);
                 n_emitted += 1;
                 last = Some(id);
+                let is_complete =
+                    goes_on.is_break() || guide.as_ref().is_some_and(|guide| guide.is_complete());
                 ending = match (cancel.load(Ordering::Relaxed), n_emitted == max_tokens) {
                     (true, _) => Some(Ending::Cancelled),
+                    (false, _) if is_complete => Some(Ending::Finished(Finish::Stop)),
                     (false, true) => Some(Ending::Finished(Finish::Length)),
                     (false, false) => None,
                 };
@@ -77,7 +99,7 @@ impl Engine {
             started = Some(Instant::now());
             // A longer draft than there is room for would be thrown away.
             let depth = self.speculation.depth(mtp).min(max_tokens - n_emitted - 1);
-            drafts = self.draft(last, depth, n_valid)?;
+            drafts = self.draft(last, depth, n_valid, guide.as_deref_mut())?;
             let hidden = match drafts.is_empty() {
                 true => self.step(last),
                 false => self.model.judge(last, &drafts, &mut self.cache),
@@ -96,13 +118,20 @@ impl Engine {
         hidden
     }
 
-    /// Guesses at most `depth` tokens after `last`.
-    fn draft(&mut self, last: u32, depth: usize, n_valid: usize) -> Result<Vec<u32>, EngineError> {
+    /// Guesses at most `depth` tokens after `last`; what the guide forbids isn't worth judging.
+    fn draft(
+        &mut self,
+        last: u32,
+        depth: usize,
+        n_valid: usize,
+        mut guide: Option<&mut Guide>,
+    ) -> Result<Vec<u32>, EngineError> {
         if depth == 0 || !self.model.can_draft() {
             return Ok(Vec::new());
         }
         let stop_ids = &self.stop_ids;
         let mut stopped = false;
+        let mut guesses = Vec::with_capacity(depth);
         self.model.draft(last, depth, &mut self.cache, self.coverage.shortlist(), |guess| {
             // Nothing follows the end of an answer.
             if stopped {
@@ -114,7 +143,9 @@ impl Engine {
                 None => likeliest(&logits, n_valid),
             };
             stopped = id.is_some_and(|id| stop_ids.contains(&id));
-            Ok(id)
+            guesses.extend(id);
+            let is_possible = stopped || guide.as_mut().is_none_or(|guide| guide.could_take(&guesses));
+            Ok(id.filter(|_| is_possible))
         })
     }
 }
@@ -123,23 +154,36 @@ impl Engine {
 pub(super) struct Writer<'a> {
     decoder: Decoder<'a>,
     splitter: Splitter,
+    stop: StopFinder,
     think: [Option<u32>; 2],
     started: Instant,
     decode_started: Instant,
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(tokenizer: &'a Tokenizer, in_thought: bool, started: Instant) -> Self {
+    pub(super) fn new(tokenizer: &'a Tokenizer, in_thought: bool, stop: &[String], started: Instant) -> Self {
         Self {
             decoder: tokenizer.decoder(),
             splitter: Splitter::new(in_thought),
+            stop: StopFinder::new(stop.to_vec()),
             think: ["<think>", "</think>"].map(|tag| tokenizer.token_id(tag)),
             started,
             decode_started: Instant::now(),
         }
     }
 
-    pub(super) fn token(&mut self, id: u32, stats: &mut TurnStats, progress: &mut dyn FnMut(Progress)) {
+    /// Whose token comes next.
+    pub(super) fn channel(&self) -> Channel {
+        self.splitter.channel()
+    }
+
+    /// Says whether the answer goes on: not behind a text that was to end it.
+    pub(super) fn token(
+        &mut self,
+        id: u32,
+        stats: &mut TurnStats,
+        progress: &mut dyn FnMut(Progress),
+    ) -> ControlFlow<()> {
         stats.completion_tokens += 1;
         stats.time_to_first_token.get_or_insert_with(|| self.started.elapsed());
         stats.decode_time = self.decode_started.elapsed();
@@ -151,8 +195,16 @@ impl<'a> Writer<'a> {
             [_, Some(close)] if id == close => self.tag(Splitter::push_think_close),
             _ => self.splitter.push_text(&self.decoder.push(id)),
         };
+        self.tell(pieces, *stats, progress);
+        if self.stop.found() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn tell(&mut self, pieces: Vec<(Channel, String)>, stats: TurnStats, progress: &mut dyn FnMut(Progress)) {
         for (channel, text) in pieces {
-            progress(Progress::Delta { channel, text, stats: *stats });
+            let text = if channel == Channel::Answer { self.stop.push(&text) } else { text };
+            if !text.is_empty() {
+                progress(Progress::Delta { channel, text, stats });
+            }
         }
     }
 
@@ -164,8 +216,11 @@ impl<'a> Writer<'a> {
     }
 
     pub(super) fn finish(mut self, stats: TurnStats, progress: &mut dyn FnMut(Progress)) {
-        for (channel, text) in self.splitter.push_text(&self.decoder.finish()) {
-            progress(Progress::Delta { channel, text, stats });
+        let pieces = self.splitter.push_text(&self.decoder.finish());
+        self.tell(pieces, stats, progress);
+        let text = self.stop.finish();
+        if !text.is_empty() {
+            progress(Progress::Delta { channel: Channel::Answer, text, stats });
         }
     }
 }

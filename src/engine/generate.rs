@@ -17,9 +17,11 @@ use super::built_in;
 use super::cache::{Cache, Checkpoint, TokenKey};
 use super::checkpoints::Checkpoints;
 use super::config::{ConfigError, ModelConfig};
-use super::decode::Writer;
+use super::decode::{Limits, Writer};
 use super::device::{DeviceChoice, DeviceError, open_device};
 use super::fit::{Plan, TooBig};
+use super::grammar::{GrammarError, Grammars};
+use super::logprobs::token_info;
 use super::model::{Model, Tokens};
 use super::model_file::ModelFileError;
 use super::prompt::pictures::{self, Layout, Misplaced, Seen, Span};
@@ -34,7 +36,7 @@ use super::vision::eyes::{Eyes, EyesError, LookError, Looked};
 use super::weights::quantised::{Bits, Copies, Quant};
 use super::weights::{self, WeightsError};
 use crate::chat::{Channel, Message};
-use crate::msg::{ErrorCode, Finish, ModelInfo, TurnOptions, TurnStats};
+use crate::msg::{ErrorCode, Finish, ModelInfo, TokenInfo, TurnOptions, TurnStats};
 
 /// Prompt tokens per forward pass: long enough for blocked multiplications, short enough that a cancelled
 /// prompt stops within about a second on a slow CPU.
@@ -85,6 +87,8 @@ pub enum EngineError {
     #[error("the model can't be used: {0}")]
     Template(#[source] PromptError),
     #[error(transparent)]
+    Grammar(#[from] GrammarError),
+    #[error(transparent)]
     TooBig(#[from] Box<TooBig>),
     #[error("the device failed: {0}")]
     DeviceFailed(String),
@@ -105,6 +109,8 @@ impl EngineError {
         match self {
             Self::TooLong { .. } => ErrorCode::TooLong,
             Self::TooBig(_) => ErrorCode::TooBig,
+            Self::Grammar(GrammarError::Unusable { .. }) => ErrorCode::BadRecord,
+            Self::Grammar(_) => ErrorCode::SchemaUnsatisfied,
             Self::Look(LookError::File { error, .. }) => error.code(),
             Self::CannotSee { .. } | Self::Look(LookError::Picture { .. }) => ErrorCode::ImageUnreadable,
             Self::Misplaced(_) => ErrorCode::Engine,
@@ -190,6 +196,8 @@ pub enum Progress {
         text: String,
         stats: TurnStats,
     },
+    /// The token whose text, if it is complete, comes next.
+    Token(TokenInfo),
 }
 
 /// How an answer ended.
@@ -221,6 +229,8 @@ pub struct Engine {
     /// Only to say which weight is at fault when the model computes no number.
     checkpoint: Rc<weights::Checkpoint>,
     states: Option<States>,
+    /// Made when the first answer is to be held to a form.
+    grammars: Option<Grammars>,
     /// How long it took to read what the cache holds and no saved state does.
     unsaved: Duration,
 }
@@ -273,6 +283,7 @@ impl Engine {
             pictures: eyes.as_ref().map(|eyes| eyes.processor.image),
             clips: eyes.as_ref().map(|eyes| eyes.processor.clip),
             can_draft: model.can_draft(),
+            parallel: 1,
             load_time: started.elapsed(),
         };
         // Quantised weights make other states of the same tokens.
@@ -291,6 +302,7 @@ impl Engine {
                 .clone()
                 .map(|options| States::new(options, checkpoint.clone(), &where_and_how)),
             checkpoint,
+            grammars: None,
             unsaved: Duration::ZERO,
             model,
             eyes,
@@ -351,8 +363,22 @@ impl Engine {
             ..TurnStats::default()
         };
         progress(Progress::Started { prompt_tokens: stats.prompt_tokens });
+        if options.only_count {
+            return Ok((Ending::Finished(Finish::Stop), stats));
+        }
+        // Before the prompt is read: a form that can't be used need not wait for that.
+        let mut guide = match &options.form {
+            Some(form) => Some(self.grammars()?.guide(form, prompt.in_thought)?),
+            None => None,
+        };
+        if options.is_fresh {
+            self.forget();
+        }
 
-        stats.restored_tokens = self.reuse_cache(&prompt.layout.keys);
+        stats.restored_tokens = match options.is_fresh {
+            true => 0,
+            false => self.reuse_cache(&prompt.layout.keys),
+        };
         stats.cached_tokens = self.cache.len();
         let features = self.look_closely(&prompt, self.cache.len(), cancel, progress)?;
         let hidden = match features {
@@ -368,22 +394,38 @@ impl Engine {
         let max_tokens = options.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
         let max_tokens = max_tokens.min(self.info.context_tokens - prompt.ids.len());
         let tokenizer = self.tokenizer.clone();
-        let mut writer = Writer::new(&tokenizer, prompt.in_thought, started);
+        let mut writer = Writer::new(&tokenizer, prompt.in_thought, &options.stop, started);
         let ending = self.decode(
             hidden,
-            options.mtp.unwrap_or_default(),
-            max_tokens,
-            cancel,
+            Limits { mtp: options.mtp.unwrap_or_default(), max_tokens, cancel },
             &mut sampler,
-            &mut |id, drafts| {
+            guide.as_mut(),
+            &mut |id, drafts, logits| {
                 stats.drafts = drafts;
-                writer.token(id, &mut stats, progress);
+                if let Some(n_top) = options.logprobs {
+                    progress(Progress::Token(token_info(&tokenizer, logits, id, n_top, writer.channel())));
+                }
+                writer.token(id, &mut stats, progress)
             },
         );
         let (ending, drafts) = ending.map_err(|error| self.explained(error))?;
         stats.drafts = drafts;
         writer.finish(stats, progress);
         Ok((ending, stats))
+    }
+
+    fn grammars(&mut self) -> Result<&Grammars, GrammarError> {
+        if self.grammars.is_none() {
+            self.grammars = Some(Grammars::new(&self.tokenizer, &self.stop_ids)?);
+        }
+        Ok(self.grammars.as_ref().expect("they were just made"))
+    }
+
+    /// Empties the cache.
+    fn forget(&mut self) {
+        self.cache.reset();
+        self.checkpoints.put(Vec::new());
+        self.unsaved = Duration::ZERO;
     }
 
     /// Large matrices are not looked through before they are used: that would read all of them. So it is done once
@@ -412,6 +454,7 @@ impl Engine {
         // A begun answer says itself whether it was thought about.
         let thinking = begun.map_or(options.thinking, |begun| Some(begun.reasoning.is_some()));
         let mut input = prompt::chat_input(asked, thinking, protect);
+        input.tools = options.tools.as_ref().map(|tools| prompt::protected(tools, &protect));
         let mut text = pictures::expand(&self.template.render(&input)?, &seen)?;
         let mut in_thought = prompt::starts_in_thought(&text);
         let thinks = in_thought;

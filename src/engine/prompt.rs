@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::chat::{Message, Part, Role};
+use crate::chat::{Message, Part, Role, ToolCall};
 use crate::engine::model_file::{self, ModelFileError};
 use crate::engine::tokenizer::TOKENIZER_CONFIG_LIMIT_BYTES;
 use crate::units::hex;
@@ -213,7 +213,30 @@ fn message_json(message: &Message, protect: &impl Fn(&str) -> String) -> Value {
     if let Some(reasoning) = &message.reasoning {
         json["reasoning_content"] = protect(reasoning).into();
     }
+    let calls: Vec<Value> = message.calls().map(|call| call_json(call, protect)).collect();
+    if !calls.is_empty() {
+        json["tool_calls"] = calls.into();
+    }
     json
+}
+
+/// Templates write the arguments one by one, so they are an object and not its text.
+fn call_json(call: &ToolCall, protect: &impl Fn(&str) -> String) -> Value {
+    let arguments = protected(&call.arguments, protect);
+    json!({"type": "function", "function": {"name": protect(&call.name), "arguments": arguments}})
+}
+
+/// The same value with every text in it protected.
+pub fn protected(value: &Value, protect: &impl Fn(&str) -> String) -> Value {
+    match value {
+        Value::String(text) => protect(text).into(),
+        Value::Array(items) => items.iter().map(|item| protected(item, protect)).collect(),
+        Value::Object(fields) => {
+            let fields = fields.iter().map(|(name, value)| (protect(name), protected(value, protect)));
+            Value::Object(fields.collect())
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    }
 }
 
 fn parts_json(parts: &[Part], protect: &impl Fn(&str) -> String) -> Vec<Value> {
@@ -228,6 +251,7 @@ fn parts_json(parts: &[Part], protect: &impl Fn(&str) -> String) -> Vec<Value> {
     for part in parts {
         match part {
             Part::Text(more) => text.push_str(more),
+            Part::Call(_) => {}
             Part::Image(_) => {
                 flush(&mut text, &mut json);
                 json.push(json!({"type": "image"}));

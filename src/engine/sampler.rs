@@ -9,6 +9,8 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
+use llguidance::toktrie::SimpleVob;
+
 mod params;
 mod rng;
 
@@ -72,12 +74,32 @@ impl Sampler {
     /// # Errors
     /// `NotANumber` for a NaN or +inf among the logits, `NothingToChoose` if all are -inf or there are none.
     pub fn sample(&mut self, logits: &[f32], n_valid_vocab: usize) -> Result<u32, SamplerError> {
+        self.sample_among(logits, n_valid_vocab, None)
+    }
+
+    /// The same among the tokens that `allowed` has; among all if it is `None`.
+    ///
+    /// # Errors
+    /// As [`Self::sample`].
+    pub fn sample_among(
+        &mut self,
+        logits: &[f32],
+        n_valid_vocab: usize,
+        allowed: Option<&SimpleVob>,
+    ) -> Result<u32, SamplerError> {
         let valid = valid(logits, n_valid_vocab);
         if let Some(token) = valid.iter().position(|logit| logit.is_nan() || *logit == f32::INFINITY) {
             return Err(SamplerError::NotANumber { token });
         }
         self.logits.clear();
         self.logits.extend_from_slice(valid);
+        if let Some(allowed) = allowed {
+            // Before anything ranks them: top-k counts only tokens that may come.
+            for (logits, bits) in self.logits.chunks_mut(32).zip(allowed.as_slice()) {
+                let forbidden = logits.iter_mut().enumerate().filter(|(bit, _)| bits >> bit & 1 == 0);
+                forbidden.for_each(|(_, logit)| *logit = f32::NEG_INFINITY);
+            }
+        }
         self.penalize();
         let best = argmax(&self.logits).ok_or(SamplerError::NothingToChoose)?;
         if self.params.temperature == 0.0 {

@@ -184,6 +184,16 @@ impl Tokenizer {
         Decoder::new(&self.token_bytes)
     }
 
+    /// The bytes that `id` stands for; none if it is special.
+    pub fn bytes_of(&self, id: u32) -> &[u8] {
+        self.token_bytes.of(id)
+    }
+
+    /// Whether it was added to the vocabulary, such as `<|im_end|>` and `<think>`.
+    pub fn is_added(&self, id: u32) -> bool {
+        self.inner.get_added_vocabulary().simple_id_to_token(id).is_some()
+    }
+
     /// The id of a token by its name, such as `<|im_end|>`.
     pub fn token_id(&self, name: &str) -> Option<u32> {
         self.inner.token_to_id(name)

@@ -112,6 +112,7 @@ fn answer(
                 Event::PictureProgress { turn, picture, pictures, done, total }
             }
             Progress::Prefill { done, total } => Event::PrefillProgress { turn, done, total },
+            Progress::Token(token) => Event::Tokens { turn, tokens: vec![token] },
             Progress::Delta { channel, text, stats } => Event::Delta { turn, channel, text, stats },
         });
     };

@@ -53,7 +53,7 @@ impl Store {
         let mut pictures = Vec::new();
         for part in &new.message.parts {
             let (kind, picture) = match part {
-                Part::Text(_) => continue,
+                Part::Text(_) | Part::Call(_) => continue,
                 Part::Image(picture) => ("image", picture),
                 Part::Clip(picture) => ("clip", picture),
             };

@@ -322,6 +322,7 @@ fn model(device_note: Option<&str>) -> ModelInfo {
         pictures: None,
         clips: None,
         can_draft: true,
+        parallel: 1,
         load_time: Duration::from_millis(1200),
     }
 }

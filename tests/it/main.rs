@@ -1,4 +1,6 @@
 #[cfg(unix)]
+mod batch;
+#[cfg(unix)]
 mod cli;
 #[cfg(unix)]
 mod config;
@@ -10,6 +12,9 @@ mod hub;
 mod hub_cli;
 mod layers;
 mod pty;
+mod remote;
+mod schemas;
+mod serve;
 mod session;
 mod support;
 mod template_child;

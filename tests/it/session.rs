@@ -31,7 +31,7 @@ async fn open(context_tokens: usize) -> Session {
 fn options(max_tokens: usize) -> TurnOptions {
     let sampling =
         SamplingOptions { temperature: Some(0.0), presence_penalty: Some(0.0), ..SamplingOptions::default() };
-    TurnOptions { sampling, max_tokens: Some(max_tokens), thinking: Some(false), mtp: None }
+    TurnOptions { sampling, max_tokens: Some(max_tokens), thinking: Some(false), ..TurnOptions::default() }
 }
 
 fn submit(turn: u64, text: &str, max_tokens: usize) -> Command {
@@ -68,6 +68,7 @@ async fn collect(
     while !turns.iter().all(|turn| seen.get(turn).is_some_and(|turn| !turn.finals.is_empty())) {
         let event = session.events.recv().await.expect("the session goes on");
         match &event {
+            Event::Tokens { .. } => panic!("nobody asked for tokens"),
             Event::Delta { turn, text, .. } => seen.entry(turn.0).or_default().text.push_str(text),
             Event::TurnFinished { turn, .. }
             | Event::TurnCancelled { turn, .. }

@@ -9,7 +9,7 @@ use crate::engine::built_in;
 use crate::engine::device::DeviceChoice;
 use crate::engine::generate::{Ending, Engine, LoadOptions, Progress};
 use crate::engine::golden;
-use crate::msg::{Finish, MAX_DRAFTS, Mtp, SamplingOptions, TurnOptions, TurnStats};
+use crate::msg::{Finish, Form, MAX_DRAFTS, Mtp, SamplingOptions, TurnOptions, TurnStats};
 
 fn engine() -> Engine {
     let load = LoadOptions {
@@ -31,6 +31,7 @@ fn options(mtp: Mtp, temperature: f32, max_tokens: usize) -> TurnOptions {
         max_tokens: Some(max_tokens),
         thinking: Some(false),
         mtp: Some(mtp),
+        ..TurnOptions::default()
     }
 }
 
@@ -223,4 +224,75 @@ fn a_weight_that_is_no_number_is_named() {
     let answer = engine.answer(&messages, &options(Mtp::Off, 0.0, 5), &AtomicBool::new(false), &mut |_| ());
     let error = answer.unwrap_err().to_string();
     assert!(error.contains(name) && error.contains("not numbers"), "{error}");
+}
+
+#[test]
+fn an_answer_with_a_form_has_it_whether_it_is_drafted_or_not() {
+    let mut engine = engine();
+    let schema = serde_json::json!({
+        "type": "object", "required": ["name", "n"], "additionalProperties": false,
+        "properties": {"name": {"type": "string", "maxLength": 12}, "n": {"type": "integer", "minimum": 0, "maximum": 99}},
+    });
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let (mut drafted, mut accepted) = (0, 0);
+    for (i, question) in questions().step_by(9).enumerate() {
+        let messages = [Message::text(Role::User, &question)];
+        let temperature = if i % 2 == 0 { 0.0 } else { 1.0 };
+        let with =
+            |mtp| TurnOptions { form: Some(Form::Schema(schema.clone())), ..options(mtp, temperature, 200) };
+        let plain = ask(&mut engine, &messages, &with(Mtp::Off));
+        let value = serde_json::from_str(&plain.0).unwrap_or_else(|error| panic!("{error}: {}", plain.0));
+        assert!(validator.is_valid(&value), "{value}");
+        assert_eq!(plain.1, Ending::Finished(Finish::Stop));
+        let depth = Mtp::Depth(1 + (i % MAX_DRAFTS) as u8);
+        let other = ask(&mut engine, &messages, &with(depth));
+        assert_eq!((&plain.0, plain.1), (&other.0, other.1), "{question} at {depth:?}");
+        check_counts(&other.2, other.1);
+        drafted += other.2.drafts.n_drafted();
+        accepted += other.2.drafts.n_accepted();
+    }
+    assert!(
+        accepted > 0 && accepted < drafted,
+        "{accepted} of {drafted} drafts were right: that tests too little"
+    );
+}
+
+#[test]
+fn a_stop_text_ends_the_answer_and_is_not_part_of_it() {
+    let mut engine = engine();
+    let messages = [Message::text(Role::User, "How do I attach a picture?")];
+    let (whole, ..) = ask(&mut engine, &messages, &options(Mtp::Off, 0.0, 60));
+    let stop: String = whole.chars().skip(20).take(6).collect();
+    let (before, _) = whole.split_once(&stop).unwrap();
+    for mtp in [Mtp::Off, Mtp::Depth(3)] {
+        let with = TurnOptions { stop: vec!["never said".into(), stop.clone()], ..options(mtp, 0.0, 60) };
+        let (text, ending, _) = ask(&mut engine, &messages, &with);
+        assert_eq!((text.as_str(), ending), (before, Ending::Finished(Finish::Stop)));
+    }
+}
+
+#[test]
+fn tokens_are_told_with_their_probabilities() {
+    let mut engine = engine();
+    let messages = [Message::text(Role::User, "How do I quit?")];
+    let with = TurnOptions { logprobs: Some(3), ..options(Mtp::Depth(2), 0.0, 20) };
+    let mut tokens = Vec::new();
+    let mut text = String::new();
+    let never = AtomicBool::new(false);
+    let mut progress = |progress| match progress {
+        Progress::Token(token) => tokens.push(token),
+        Progress::Delta { text: more, .. } => text.push_str(&more),
+        _ => {}
+    };
+    let (_, stats) = engine.answer(&messages, &with, &never, &mut progress).unwrap();
+    assert_eq!(tokens.len(), stats.completion_tokens);
+    let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.bytes.clone()).collect();
+    assert_eq!(String::from_utf8(bytes).unwrap().trim_start(), text.trim_start());
+    for token in &tokens {
+        // Greedy: the likeliest one was taken.
+        assert_eq!((token.top.len(), token.top[0].0), (3, token.id));
+        assert!(token.logprob <= 0.0 && token.top[0].2 >= token.top[1].2);
+        let together: f32 = token.top.iter().map(|(_, _, logprob)| logprob.exp()).sum();
+        assert!(together <= 1.001);
+    }
 }

@@ -32,6 +32,7 @@ fn ask(engine: &mut Engine, talk: &mut Vec<Message>, question: &str) -> (String,
         max_tokens: Some(24),
         thinking: Some(false),
         mtp: Some(Mtp::Depth(2)),
+        ..TurnOptions::default()
     };
     let mut text = String::new();
     let mut progress = |progress| {

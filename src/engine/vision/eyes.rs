@@ -116,7 +116,7 @@ impl Eyes {
         let parts = messages.iter().flat_map(|message| &message.parts);
         parts
             .filter_map(|part| match part {
-                Part::Text(_) => None,
+                Part::Text(_) | Part::Call(_) => None,
                 Part::Image(picture) => Some(self.look(picture, false)),
                 Part::Clip(picture) => Some(self.look(picture, true)),
             })

@@ -19,6 +19,7 @@ fn parts(run: &Run) -> Vec<Vec<String>> {
         Part::Image(picture) => format!("image {}", picture.name),
         Part::Clip(picture) => format!("clip {}", picture.name),
         Part::Text(text) => text.clone(),
+        Part::Call(call) => format!("call {}", call.name),
     };
     run.sent()
         .into_iter()

@@ -172,7 +172,7 @@ pub fn kept(state: &mut State, parts: &[Part]) -> (Vec<Attached>, Vec<Effect>) {
     let mut attached = Vec::new();
     for part in parts {
         let (kind, what) = match part {
-            Part::Text(_) => continue,
+            Part::Text(_) | Part::Call(_) => continue,
             Part::Image(what) => (Kind::Still, what.clone()),
             Part::Clip(what) => (Kind::Clip, what.clone()),
         };

@@ -43,6 +43,8 @@ pub fn event(state: &mut State, event: Event) -> Vec<Effect> {
                 return highlight(state, Some(turn));
             }
         }
+        // A chat doesn't ask for them.
+        Event::Tokens { .. } => {}
         Event::TurnFinished { turn, finish, stats } => {
             return end(state, turn, Ending::Finished(finish), Some(stats));
         }

@@ -58,6 +58,7 @@ fn ask(engine: &mut Engine, messages: &[Message]) -> Result<Seen, EngineError> {
         max_tokens: Some(24),
         thinking: Some(false),
         mtp: None,
+        ..TurnOptions::default()
     };
     let (mut text, mut encoded) = (String::new(), 0);
     let (_, stats) =

@@ -1,10 +1,12 @@
+use super::super::input::read_records;
 use super::*;
+use crate::cli::{InputForm, ReadAs};
 use serde_json::json;
 
 fn read(bytes: &[u8], form: Option<InputForm>) -> Vec<Result<Record, BadRecord>> {
     let mut records = Vec::new();
     let mut form = form;
-    read_records(bytes, &mut form, |item| {
+    read_records(bytes, &mut form, ReadAs::Text, |item| {
         records.push(item.record);
         true
     });
@@ -36,7 +38,7 @@ fn an_object_on_the_first_line_makes_it_jsonl() {
     assert_eq!(record.id, Some(json!("a1")));
     assert_eq!(record.question.plain_text(), "p");
     assert_eq!(record.system.as_deref(), Some("s"));
-    assert_eq!(record.conversation, Conversation::Named("c".into()));
+    assert_eq!(record.conversation, Some("c".into()));
     assert_eq!(record.options.sampling.temperature, Some(0.0));
     assert_eq!(record.options.max_tokens, Some(5));
     assert_eq!(prompts(b"a\n{\"prompt\":\"b\"}\n"), ["a", "{\"prompt\":\"b\"}"]);
@@ -70,7 +72,6 @@ fn bad_records_say_their_line_and_the_next_ones_are_read() {
     assert_eq!(records[1].as_ref().unwrap_err().to_string(), "line 2: it is not valid UTF-8");
 
     assert!(why("[1]").contains("not a JSON object"));
-    assert!(why("{}").contains("neither prompt nor messages"));
     assert!(why(r#"{"prompt":3}"#).contains("prompt is not text"));
     assert!(why(r#"{"prompt":"a","params":{"temprature":1}}"#).contains("params.temprature is unknown"));
     assert!(why(r#"{"prompt":"a","params":{"top_k":-1}}"#).contains("params.top_k is -1"));
@@ -80,7 +81,9 @@ fn bad_records_say_their_line_and_the_next_ones_are_read() {
         let expected = format!(r#"params.mtp is {bad}, expected "off", "auto" or a number up to 8"#);
         assert!(why.contains(&expected), "{why}");
     }
-    assert!(why(r#"{"prompt":"a","schema":{}}"#).contains("\"schema\" is not supported yet"));
+    assert!(why(r#"{"prompt":"a","schema":3}"#).contains("schema is not a JSON Schema"));
+    assert!(why(r#"{"prompt":"a","schema":{},"regex":"a"}"#).contains("held to one of them"));
+    assert!(why(r#"{"prompt":"a","vars":[]}"#).contains("vars is not an object"));
     assert!(why(r#"{"messages":[{"role":"assistant","content":"a"}]}"#).contains("must be a question"));
 }
 
@@ -146,4 +149,65 @@ fn relative_pictures_begin_beside_their_input_and_take_the_commands_detail() {
     record.resolve_pictures(Path::new("dir"));
     let first = record.question.pictures().next().unwrap();
     assert_eq!(first.source, PictureSource::File("dir/sub/c.png".into()));
+}
+
+#[test]
+fn a_slip_of_a_key_is_an_error_and_a_key_of_another_program_is_passed_over() {
+    for (slip, meant) in
+        [("promt", "prompt"), ("imagse", "images"), ("Schema", "schema"), ("messagess", "messages")]
+    {
+        let why = why(&format!(r#"{{"prompt":"a","{slip}":"b"}}"#));
+        assert!(why.contains(&format!("did you mean {meant:?}?")), "{why}");
+    }
+    let record = read(br#"{"prompt":"a","label":"spam","line":3}"#, None).remove(0).unwrap();
+    assert_eq!(record.unknown, ["label", "line"]);
+}
+
+#[test]
+fn nul_csv_and_whole_inputs_are_cut_where_their_forms_say() {
+    let texts = |bytes: &[u8], form| -> Vec<String> {
+        let records = read(bytes, Some(form)).into_iter();
+        records.map(|record| record.unwrap().question.plain_text()).collect()
+    };
+    assert_eq!(texts(b"a\nb\0c\0\0", InputForm::Nul), ["a\nb", "c"]);
+    assert_eq!(texts(b"\xef\xbb\xbfa\nb\n", InputForm::Whole), ["a\nb"]);
+    assert_eq!(texts(b" \n", InputForm::Whole), [] as [&str; 0]);
+    let rows = read(b"id,prompt,lang\n1,\"two\nlines\",de\n2,too few\n3,c,fr\n", Some(InputForm::Csv));
+    assert_eq!(rows.len(), 3);
+    let first = rows[0].as_ref().unwrap();
+    assert_eq!((first.id.clone(), first.question.plain_text()), (Some(json!("1")), "two\nlines".into()));
+    assert_eq!(first.vars["lang"], "de");
+    assert_eq!(
+        rows[1].as_ref().unwrap_err().to_string(),
+        "line 4: it has 2 cells, and the first row names 3"
+    );
+    assert!(rows[2].is_ok());
+}
+
+#[test]
+fn a_row_that_never_ends_costs_no_more_than_the_limit() {
+    let mut bytes = b"prompt\n\"".to_vec();
+    bytes.resize(MAX_RECORD_BYTES + (1 << 20), b'x');
+    let rows = read(&bytes, Some(InputForm::Csv));
+    assert_eq!(rows.len(), 1);
+    assert!(rows[0].as_ref().unwrap_err().why.contains("longer than 16 MiB"));
+}
+
+#[test]
+fn lines_of_openai_batch_files_are_requests() {
+    let line = r#"{"custom_id":"r1","method":"POST","url":"/v1/chat/completions","body":{"model":"m","max_tokens":5,
+        "messages":[{"role":"system","content":"s"},{"role":"user","content":"q"}],"temperature":0}}"#;
+    let record = read(line.replace('\n', "").as_bytes(), None).remove(0).unwrap();
+    assert_eq!((record.shape, record.id), (Shape::OpenAi, Some(json!("r1"))));
+    assert_eq!((record.earlier.len(), record.options.max_tokens), (1, Some(5)));
+    let other = r#"{"custom_id":"r2","url":"/v1/embeddings","body":{}}"#;
+    let bad = read(other.as_bytes(), None).remove(0).unwrap_err();
+    assert_eq!(bad.id, Some(json!("r2")));
+    assert!(bad.why.contains("only /v1/chat/completions"), "{bad}");
+}
+
+#[test]
+fn the_same_text_has_the_same_key_and_parts_are_told_apart() {
+    assert_eq!(key_of(&[b"ab"]), key_of(&[b"ab"]));
+    assert_ne!(key_of(&[b"ab", b"c"]), key_of(&[b"a", b"bc"]));
 }

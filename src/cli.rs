@@ -10,7 +10,7 @@ use crate::chat::export::Format;
 use crate::engine::device::DeviceChoice;
 use crate::engine::weights::quantised::Quant;
 use crate::msg::Mtp;
-use crate::tui::Images;
+use crate::tui::{Images, Overflow, Preset, SpecView};
 
 /// A terminal assistant that runs Qwen3.5-family models on your own machine.
 ///
@@ -256,6 +256,21 @@ pub struct ScreenArgs {
     /// [env: LOQUAT_THEME]
     #[arg(long, global = true, value_name = "THEME")]
     pub theme: Option<String>,
+    // Settings of files, without flags.
+    #[arg(skip)]
+    pub keys: Option<Preset>,
+    #[arg(skip)]
+    pub mouse: Option<Switch>,
+    #[arg(skip)]
+    pub smooth_scroll: Option<Switch>,
+    #[arg(skip)]
+    pub drafting: Option<SpecView>,
+    #[arg(skip)]
+    pub overflow: Option<Overflow>,
+    #[arg(skip)]
+    pub persona: Option<String>,
+    #[arg(skip)]
+    pub preset: Option<String>,
 }
 
 #[derive(Debug, Default, Args)]
@@ -400,7 +415,11 @@ pub enum ConfigCommand {
     /// Where your file is.
     Path,
     /// Open your file in $VISUAL or $EDITOR; a new one has every setting with its comment.
-    Edit,
+    Edit {
+        /// The file of keys in its place
+        #[arg(long)]
+        keys: bool,
+    },
     /// The value of one setting.
     Get { name: String },
     /// Change one setting in your file, or in that of --config; comments stay.
@@ -409,7 +428,7 @@ pub enum ConfigCommand {
         #[arg(allow_negative_numbers = true)]
         value: String,
     },
-    /// Look for mistakes.
+    /// Look for mistakes, also in your file of keys.
     Check {
         /// This file in place of all that hold here
         file: Option<PathBuf>,
@@ -436,6 +455,9 @@ pub struct HistoryArgs {
     /// Keep nothing of this chat [env: LOQUAT_HISTORY=off]
     #[arg(long, global = true)]
     pub no_history: bool,
+    /// Set in files.
+    #[arg(skip)]
+    pub keep_days: Option<u32>,
 }
 
 #[derive(Debug, Subcommand)]

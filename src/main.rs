@@ -11,13 +11,14 @@ use loquat::batch::{self, Outcome, run, tell};
 use loquat::catalog::resolve::{self, ResolveError};
 use loquat::cli::{
     BatchArgs, BenchArgs, Cli, CliCommand, DevCommand, InspectArgs, ModelsCommand, RunArgs, ScreenArgs,
+    Switch,
 };
 use loquat::config::{self, Config};
 use loquat::engine::generate::EngineError;
 use loquat::engine::prompt::child;
 use loquat::hub::Hub;
 use loquat::msg::StoredId;
-use loquat::session::{self, Session};
+use loquat::session::{self, Keep, Session};
 use loquat::settings::{self, Settings};
 use loquat::{bench, dev, history, models, themes, tui};
 
@@ -68,12 +69,16 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
     }
     let mut cli = cli;
     let folder = std::env::current_dir().unwrap_or_default();
-    let filled =
-        Config::load(cli.config.as_deref(), &folder).and_then(|config| config::fill(&mut cli, &config));
-    if let Err(error) = filled {
-        tell(&error.to_string());
-        return Ok(Outcome::Usage.exit_code());
-    }
+    let filled = Config::load(cli.config.as_deref(), &folder)
+        .and_then(|config| config::fill(&mut cli, &config).map(|()| config));
+    let config = match filled {
+        Ok(config) => config,
+        Err(error) => {
+            tell(&error.to_string());
+            return Ok(Outcome::Usage.exit_code());
+        }
+    };
+    let keep_days = cli.history.keep_days;
     let mut model = cli.model;
     if let Some(CliCommand::Models(ModelsCommand::Inspect(InspectArgs { named: Some(named), .. }))) =
         &cli.command
@@ -129,10 +134,12 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
             tell("this terminal can't show a chat (TERM is dumb or empty); use `loquat run PROMPT`");
             Ok(Outcome::Usage.exit_code())
         }
-        Some(CliCommand::Resume { id }) => chat(&settings, cli.screen, Some(Resumed { id })),
+        Some(CliCommand::Resume { id }) => {
+            chat(&settings, cli.screen, &config, keep_days, Some(Resumed { id }))
+        }
         None | Some(CliCommand::Chat) => {
             let resumed = cli.history.continues.then_some(Resumed { id: None });
-            chat(&settings, cli.screen, resumed)
+            chat(&settings, cli.screen, &config, keep_days, resumed)
         }
     }
 }
@@ -142,7 +149,13 @@ struct Resumed {
     id: Option<i64>,
 }
 
-fn chat(settings: &Settings, screen: ScreenArgs, resumed: Option<Resumed>) -> color_eyre::Result<u8> {
+fn chat(
+    settings: &Settings,
+    screen: ScreenArgs,
+    config: &Config,
+    keep_days: Option<u32>,
+    resumed: Option<Resumed>,
+) -> color_eyre::Result<u8> {
     let history = match settings.keeps_chats.then(settings::history_folder).transpose() {
         Ok(history) => history,
         // A chat without a history is better than none; resuming is impossible then.
@@ -161,30 +174,21 @@ fn chat(settings: &Settings, screen: ScreenArgs, resumed: Option<Resumed>) -> co
         tell(&why);
         return Ok(Outcome::Usage.exit_code());
     }
-    let looks = tui_images(screen.images).and_then(|images| Ok((images, themes::chosen(screen.theme)?)));
-    let (images, theme) = match looks {
-        Ok(looks) => looks,
+    let tui_settings = match tui_settings(settings, screen, config) {
+        Ok(tui_settings) => tui::TuiSettings {
+            keeps_chats: history.is_some(),
+            resume: resumed.map(|resumed| resumed.id.map(StoredId)),
+            ..tui_settings
+        },
         Err(why) => {
             tell(&why);
             return Ok(Outcome::Usage.exit_code());
         }
     };
-    let tui_settings = tui::TuiSettings {
-        defaults: settings.turn.clone(),
-        system: settings.system.clone(),
-        detail: settings.detail,
-        images,
-        folder: std::env::current_dir().unwrap_or_default(),
-        home: std::env::home_dir(),
-        offers_models: settings.load.is_default,
-        theme,
-        themes_folder: themes::folder(),
-        keeps_chats: history.is_some(),
-        resume: resumed.map(|resumed| resumed.id.map(StoredId)),
-    };
+    let history = history.map(|folder| Keep { folder, days: keep_days.filter(|days| *days > 0) });
     let mut farewell = None;
     let code = keeping_session(settings, history, async |session| {
-        let ended = tui::run(session, tui_settings).await?;
+        let ended = tui::run(session, tui_settings, config::keep).await?;
         farewell = ended.kept;
         Ok(ended.exit.code())
     })?;
@@ -193,6 +197,50 @@ fn chat(settings: &Settings, screen: ScreenArgs, resumed: Option<Resumed>) -> co
         tell(&history::farewell(stored, &title));
     }
     Ok(code)
+}
+
+/// What the chat begins with.
+fn tui_settings(
+    settings: &Settings,
+    screen: ScreenArgs,
+    config: &Config,
+) -> Result<tui::TuiSettings, String> {
+    let (personas, presets) = (config.personas(), config.presets());
+    let named =
+        |what: &str, name: &str| format!("there is no {what} {name}; `loquat config edit` defines it");
+    let mut defaults = settings.turn.clone();
+    if let Some(name) = &screen.preset {
+        let preset = presets.iter().find(|(known, _)| known == name).ok_or_else(|| named("preset", name))?;
+        defaults.sampling = settings::over(&defaults.sampling, &preset.1);
+    }
+    let persona = screen.persona.filter(|_| settings.system.is_none());
+    let system = match &persona {
+        Some(name) => {
+            let found = personas.iter().find(|(known, _)| known == name);
+            Some(found.ok_or_else(|| named("persona", name))?.1.clone())
+        }
+        None => settings.system.clone(),
+    };
+    Ok(tui::TuiSettings {
+        defaults,
+        system,
+        detail: settings.detail,
+        images: tui_images(screen.images)?,
+        folder: std::env::current_dir().unwrap_or_default(),
+        home: std::env::home_dir(),
+        offers_models: settings.load.is_default,
+        theme: themes::chosen(screen.theme)?,
+        themes_folder: themes::folder(),
+        keymap: config::keys::load(screen.keys.unwrap_or_default())?,
+        mouse: screen.mouse != Some(Switch::Off),
+        smooth: screen.smooth_scroll != Some(Switch::Off),
+        spec_view: screen.drafting.unwrap_or_default(),
+        personas,
+        persona,
+        presets,
+        overflow: screen.overflow.unwrap_or_default(),
+        ..tui::TuiSettings::default()
+    })
 }
 
 fn can_resume(history: Option<&Path>, resumed: &Resumed) -> Result<(), String> {
@@ -259,7 +307,7 @@ fn with_session(
 /// The same, and conversations are kept in this folder.
 fn keeping_session(
     settings: &Settings,
-    history: Option<PathBuf>,
+    history: Option<Keep>,
     face: impl AsyncFnOnce(Session) -> color_eyre::Result<u8>,
 ) -> color_eyre::Result<u8> {
     // One worker is enough: the engine has a thread of its own and its kernels have a pool.

@@ -4,6 +4,7 @@
 //! the screen, the engine owns the model, the history's thread what is kept. Here `async` ends: those are threads
 //! with plain channels.
 
+mod examine;
 mod keeping;
 mod models;
 mod pictures;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use self::examine::PromptReader;
 use self::keeping::Keeper;
 use self::models::Models;
 use self::pictures::{Files, Sight};
@@ -27,6 +29,7 @@ use crate::msg::{
     Command, ConversationId, ErrorCode, Event, HistoryEvent, ModelEvent, PictureId, TurnError, TurnId,
     TurnOptions, TurnStats,
 };
+pub use crate::store::Keep;
 
 /// Messages that wait on their way to or from a face. When it is full, the sender waits.
 const CHANNEL_CAPACITY: usize = 64;
@@ -51,14 +54,11 @@ pub fn start(load: LoadOptions) -> std::io::Result<(Session, JoinHandle<()>)> {
     start_keeping(load, None)
 }
 
-/// The same, and keeps what it is told to in this folder.
+/// The same, and keeps what it is told to.
 ///
 /// # Errors
 /// If a thread can't be started.
-pub fn start_keeping(
-    load: LoadOptions,
-    history: Option<PathBuf>,
-) -> std::io::Result<(Session, JoinHandle<()>)> {
+pub fn start_keeping(load: LoadOptions, history: Option<Keep>) -> std::io::Result<(Session, JoinHandle<()>)> {
     let (command_sender, commands) = mpsc::channel(CHANNEL_CAPACITY);
     let (face, events) = mpsc::channel(CHANNEL_CAPACITY);
     let (engine_sender, engine_events) = mpsc::channel(CHANNEL_CAPACITY);
@@ -67,11 +67,11 @@ pub fn start_keeping(
     let engine_weak = engine_sender.downgrade();
     let worker = Worker::start(0, load, engine_sender, None)?;
     let (keeper, history_thread) = match history {
-        Some(folder) => {
+        Some(keep) => {
             let told = chores.clone();
             // Nobody listens any more when the session has ended.
             let tell = move |event| drop(told.send(Done::History(event)));
-            let (keeper, thread) = Keeper::start(folder, tell)?;
+            let (keeper, thread) = Keeper::start(keep, tell)?;
             (Some(keeper), Some(thread))
         }
         None => (None, None),
@@ -110,6 +110,8 @@ pub fn start_keeping(
 struct Worker {
     number: u64,
     jobs: std::sync::mpsc::Sender<Job>,
+    /// Of the same model.
+    reader: Arc<PromptReader>,
     /// Always there but in the middle of a change.
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -123,8 +125,9 @@ impl Worker {
         before: Option<std::thread::JoinHandle<()>>,
     ) -> std::io::Result<Self> {
         let emit = move |event| events.blocking_send((number, event)).is_ok();
+        let reader = Arc::new(PromptReader::new(load.dir.clone()));
         let (jobs, thread) = worker::spawn(load, before, emit)?;
-        Ok(Self { number, jobs, thread: Some(thread) })
+        Ok(Self { number, jobs, reader, thread: Some(thread) })
     }
 
     /// Another model in the place of this one, whose thread ends when it has saved its state.
@@ -161,6 +164,7 @@ struct Manager {
 /// The end of something that was read beside the manager.
 enum Done {
     Inspected(Event),
+    Examined(Event),
     Read { turn: TurnId, files: Result<Files, TurnError> },
     Models(ModelEvent),
     ModelFound { asked: u64, name: String, path: Result<PathBuf, String> },
@@ -253,6 +257,13 @@ impl Manager {
                 self.to_inspect.push((picture, what));
                 self.inspect();
             }
+            Command::Examine { examination, messages, thinking } => {
+                let (chores, reader) = (self.chores.clone(), self.worker.reader.clone());
+                tokio::task::spawn_blocking(move || {
+                    let prompt = reader.examine(&messages, thinking);
+                    let _ = chores.send(Done::Examined(Event::Examined { examination, prompt }));
+                });
+            }
             Command::Models(command) => self.models.command(command),
             Command::History(command) => match &mut self.keeper {
                 Some(keeper) => keeper.command(command),
@@ -306,7 +317,7 @@ impl Manager {
 
     fn done(&mut self, done: Done) {
         match done {
-            Done::Inspected(event) => self.post(event),
+            Done::Inspected(event) | Done::Examined(event) => self.post(event),
             Done::Models(event) => self.post(Event::Models(event)),
             Done::ModelFound { asked, name, path } => match path {
                 Ok(_) if !self.models.is_latest(asked) => {}
@@ -430,6 +441,7 @@ impl Manager {
             | Event::PictureProgress { .. }
             | Event::PictureReady { .. }
             | Event::PictureRefused { .. }
+            | Event::Examined { .. }
             | Event::Models(_)
             | Event::History(_) => {}
         }

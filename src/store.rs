@@ -22,7 +22,7 @@ use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use crate::msg::StoredId;
 
 pub use conversations::{Kept, NewMessage};
-pub use writer::{Job, Writer};
+pub use writer::{Job, Keep, Writer};
 
 /// One step of the database's form each; a step that was released is never changed.
 const MIGRATIONS: [&str; 1] = [include_str!("store/migrations/0001_init.sql")];

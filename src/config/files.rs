@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 use super::edit::user_file;
+use super::named::Named;
 use super::{KEYS, Key, known};
 
 /// Settings of a project, in its folder.
@@ -62,6 +63,8 @@ pub struct Config {
 struct Checked {
     path: PathBuf,
     values: Vec<(&'static str, String)>,
+    /// Personas and presets, by their whole names.
+    named: Vec<(Named, String)>,
 }
 
 impl Config {
@@ -88,6 +91,11 @@ impl Config {
             files.push(check(&path, &text, false)?);
         }
         Ok(Self { files })
+    }
+
+    /// Personas and presets, the most important file's first.
+    pub(super) fn named(&self) -> impl DoubleEndedIterator<Item = &(Named, String)> {
+        self.files.iter().flat_map(|file| &file.named)
     }
 
     /// The value of a setting and where it is from.
@@ -125,8 +133,19 @@ fn check(path: &Path, text: &str, is_project: bool) -> Result<Checked, ConfigErr
     })?;
     let mut found = Vec::new();
     flatten("", &table, &mut found);
-    let mut values = Vec::new();
+    let (mut values, mut named) = (Vec::new(), Vec::new());
     for (name, value) in found {
+        if let Some(one) = Named::parse(&name) {
+            let harmless = one.check(&value).map_err(|why| ConfigError::Unknown {
+                path: path.to_owned(),
+                why: format!("{name}: {why}"),
+            })?;
+            if is_project && !harmless {
+                return Err(ConfigError::Harmful { path: path.to_owned(), name: "personas" });
+            }
+            named.push((one, value));
+            continue;
+        }
         let key = known(&name).map_err(|why| ConfigError::Unknown { path: path.to_owned(), why })?;
         // A theme that is a path opens a file.
         let opens_file = key.name == "ui.theme" && value.contains(['/', '\\', '.']);
@@ -141,7 +160,7 @@ fn check(path: &Path, text: &str, is_project: bool) -> Result<Checked, ConfigErr
         })?;
         values.push((key.name, value));
     }
-    Ok(Checked { path: path.to_owned(), values })
+    Ok(Checked { path: path.to_owned(), values, named })
 }
 
 fn flatten(prefix: &str, table: &Table, out: &mut Vec<(String, String)>) {

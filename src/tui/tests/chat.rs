@@ -204,16 +204,16 @@ fn the_end_of_the_session_is_told_once() {
 #[test]
 fn typing_closes_the_help_and_is_not_lost() {
     let mut run = play("<f1>");
-    assert!(run.state.help.is_some());
+    assert!(run.state.page.is_some());
     run.play("hello");
-    assert!(run.state.help.is_none());
+    assert!(run.state.page.is_none());
     assert_eq!(run.state.composer.text(), "hello");
 }
 
 #[test]
 fn escape_closes_the_help_before_it_stops_an_answer() {
     let run = play("q<enter> ~start(1) <f1> <esc>");
-    assert!(run.state.help.is_none());
+    assert!(run.state.page.is_none());
     assert!(run.state.active.is_some_and(|active| !active.stopping));
 }
 

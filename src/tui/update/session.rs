@@ -1,7 +1,7 @@
 //! Events of the session manager.
 
 use crate::chat::Channel;
-use crate::msg::{Event, ModelInfo, TurnId, TurnStats};
+use crate::msg::{ErrorCode, Event, ModelInfo, TurnId, TurnStats};
 use crate::sanitize::{clean, one_line};
 use crate::tui::effect::{Effect, Work};
 use crate::tui::markdown::code_blocks;
@@ -9,7 +9,9 @@ use crate::tui::state::{Model, Scroll, State};
 use crate::tui::theme::Tone;
 use crate::tui::transcript::{Answer, Ending, Entry, Phase};
 
-use super::{attach, back_to_draft, history, models, note, queue_to_draft, send_queued, turns};
+use super::{
+    attach, back_to_draft, examine, history, models, note, overflow, queue_to_draft, send_queued, turns,
+};
 
 pub fn event(state: &mut State, event: Event) -> Vec<Effect> {
     if models::self_test(state, &event) {
@@ -29,14 +31,7 @@ pub fn event(state: &mut State, event: Event) -> Vec<Effect> {
             grow(state, turn, |answer| answer.phase = Phase::Reading { done, total });
         }
         Event::Delta { turn, channel, text, stats } => {
-            grow(state, turn, |answer| {
-                match channel {
-                    Channel::Thinking => answer.thinking.push(&text),
-                    Channel::Answer => answer.text.push(&text),
-                }
-                answer.phase = Phase::Writing(channel);
-                answer.stats = stats;
-            });
+            grow(state, turn, |answer| answer.push(channel, &text, stats));
             state.new_below = state.scroll != Scroll::Follow;
             // A fence may be complete.
             if channel == Channel::Answer && text.contains(['`', '~', '\n']) {
@@ -48,7 +43,11 @@ pub fn event(state: &mut State, event: Event) -> Vec<Effect> {
         }
         Event::TurnCancelled { turn, stats } => return end(state, turn, Ending::Stopped, Some(stats)),
         Event::TurnFailed { turn, error } => {
-            return end(state, turn, Ending::Failed(clean(&error.message)), None);
+            let mut effects = end(state, turn, Ending::Failed(clean(&error.message)), None);
+            if error.code == ErrorCode::TooLong {
+                effects.extend(overflow::ask(state, turn));
+            }
+            return effects;
         }
         Event::PictureProgress { turn, picture, pictures, done, total } => {
             let percent = done * 100 / total.max(1);
@@ -57,6 +56,7 @@ pub fn event(state: &mut State, event: Event) -> Vec<Effect> {
         Event::PictureReady { picture, what, facts } => return attach::ready(state, picture, what, facts),
         Event::History(event) => return history::event(state, event),
         Event::PictureRefused { picture, error } => attach::refused(state, picture, &error.message),
+        Event::Examined { examination, prompt } => return examine::examined(state, examination, prompt),
         Event::Models(event) => return models::event(state, event),
     }
     Vec::new()

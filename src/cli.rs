@@ -111,6 +111,9 @@ pub struct ModelArgs {
     /// took longer than 2 seconds to read) or always [default: auto; off in a batch] [env: LOQUAT_SAVED_STATES]
     #[arg(long, global = true, value_name = "off|auto|always")]
     pub saved_states: Option<SavedStates>,
+    /// Set in files.
+    #[arg(skip)]
+    pub models_folder: Option<PathBuf>,
 }
 
 /// Which conversations are kept so that they need not be read again.
@@ -533,4 +536,13 @@ pub enum DevCommand {
     Render,
     /// Tokenizer: JSONL of texts on standard input to JSONL of ids
     Tokenize,
+    /// How long the chat takes to draw a long conversation
+    Frames {
+        /// Rows of the conversation, at least
+        #[arg(long, value_name = "ROWS", default_value_t = 100_000)]
+        rows: usize,
+        /// Columns and rows of the screen
+        #[arg(long, value_name = "WIDTHxHEIGHT", default_value = "120x40")]
+        size: String,
+    },
 }

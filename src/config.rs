@@ -52,8 +52,9 @@ const fn switch(name: &'static str, variable: Option<&'static str>, is_harmless:
 }
 
 #[rustfmt::skip] // One line a setting: it is read as a table.
-pub const KEYS: [Key; 29] = [
+pub const KEYS: [Key; 30] = [
     key("model", Some("LOQUAT_MODEL"), false, text),
+    key("models_folder", Some("HF_HUB_CACHE"), false, text),
     key("device", Some("LOQUAT_DEVICE"), false, parses::<DeviceChoice>),
     key("context", Some("LOQUAT_CONTEXT"), false, context),
     key("quant", Some("LOQUAT_QUANT"), false, parses::<Quant>),
@@ -138,6 +139,7 @@ pub fn keep(name: &str, value: &str) -> Result<(), String> {
 pub fn fill(cli: &mut Cli, config: &Config) -> Result<(), ConfigError> {
     let (model, turn, screen) = (&mut cli.model, &mut cli.turn, &mut cli.screen);
     fill_one(&mut model.model, config, "model")?;
+    fill_one(&mut model.models_folder, config, "models_folder")?;
     fill_one(&mut model.device, config, "device")?;
     fill_one(&mut model.context, config, "context")?;
     fill_one(&mut model.quant, config, "quant")?;

@@ -78,6 +78,10 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
             return Ok(Outcome::Usage.exit_code());
         }
     };
+    if let Some(folder) = cli.model.models_folder.take() {
+        // SAFETY: this is the program's only thread; others start later. It was empty, or the file wouldn't count.
+        unsafe { std::env::set_var("HF_HUB_CACHE", folder) };
+    }
     let keep_days = cli.history.keep_days;
     let mut model = cli.model;
     if let Some(CliCommand::Models(ModelsCommand::Inspect(InspectArgs { named: Some(named), .. }))) =
@@ -96,6 +100,7 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
     let is_chat = interactive && opens_chat && !is_dumb_terminal();
     let loads_a_model = match &cli.command {
         Some(CliCommand::Models(command)) => matches!(command, ModelsCommand::Inspect(_)),
+        Some(CliCommand::Dev(DevCommand::Frames { .. })) => false,
         Some(CliCommand::History(_) | CliCommand::Config(_) | CliCommand::Theme(_)) => false,
         _ => true,
     };
@@ -334,6 +339,7 @@ fn run_dev(settings: &Settings, command: DevCommand) -> Outcome {
         DevCommand::Forward { cases, out } => dev::forward(&settings.load, &cases, &out),
         DevCommand::Render => dev::render(&settings.load.dir),
         DevCommand::Tokenize => dev::tokenize(&settings.load.dir),
+        DevCommand::Frames { rows, size } => dev::frames(rows, &size),
     };
     result.unwrap_or_else(|(outcome, why)| {
         tell(&why);

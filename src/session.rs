@@ -8,6 +8,7 @@ mod examine;
 mod keeping;
 mod models;
 mod pictures;
+mod speed;
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;

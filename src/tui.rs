@@ -11,6 +11,7 @@ mod completion;
 mod composer;
 mod drafts;
 mod effect;
+pub mod frames;
 mod fuzzy;
 mod history;
 mod input;

@@ -1,5 +1,6 @@
 //! What is kept, found and given back, on real files.
 
+use std::fs;
 use std::sync::mpsc;
 use std::thread;
 

@@ -54,10 +54,35 @@ impl Offer {
     }
 }
 
-/// The best matches: in the file's name before in its folders, together before scattered.
+/// The best matches: in the file's name before in its folders, together before scattered, short before long.
 pub fn files(files: &[String], word: &str) -> Vec<Offer> {
-    let found = fuzzy::ranked_paths(word, files, |path| path);
-    found.into_iter().take(MAX_FILES).map(|path| Offer::plain(path, "")).collect()
+    let word = word.to_lowercase();
+    let mut scored: Vec<(u32, usize, &String)> =
+        files.iter().filter_map(|path| Some((rank(path, &word)?, path.len(), path))).collect();
+    scored.sort();
+    scored.into_iter().take(MAX_FILES).map(|(_, _, path)| Offer::plain(path, "")).collect()
+}
+
+/// Lower is better. A matcher that weighs letters prefers `cache.rs` to `cat.png` for `ca`; people mean names.
+fn rank(path: &str, word: &str) -> Option<u32> {
+    let path = path.to_lowercase();
+    let name = path.rsplit('/').next().unwrap_or(&path);
+    if name.starts_with(word) {
+        Some(0)
+    } else if name.contains(word) {
+        Some(1)
+    } else if path.contains(word) {
+        Some(2)
+    } else if is_scattered_in(word, name) {
+        Some(3)
+    } else {
+        is_scattered_in(word, &path).then_some(4)
+    }
+}
+
+fn is_scattered_in(word: &str, text: &str) -> bool {
+    let mut chars = text.chars();
+    word.chars().all(|wanted| chars.any(|c| c == wanted))
 }
 
 /// Commands whose names begin so; without any, those in whose names the letters occur.
@@ -100,7 +125,7 @@ mod tests {
     fn the_best_file_comes_first() {
         let all = ["docs/cat.md", "a/b/c/chart-cat.png", "c/a/t/x.txt", "chair.png", "dog.png"];
         let all: Vec<String> = all.map(str::to_owned).into();
-        assert_eq!(texts(files(&all, "cat"))[..2], ["docs/cat.md", "a/b/c/chart-cat.png"]);
+        assert_eq!(texts(files(&all, "cat")), ["docs/cat.md", "a/b/c/chart-cat.png", "c/a/t/x.txt"]);
         assert_eq!(texts(files(&all, "CHPNG")), ["chair.png", "a/b/c/chart-cat.png"]);
         assert_eq!(texts(files(&all, "t/x")), ["c/a/t/x.txt"]);
         assert_eq!(files(&all, "").len(), 5);

@@ -5,22 +5,8 @@ use nucleo_matcher::{Config, Matcher, Utf32Str};
 
 /// What fits, best first, and what comes earlier before what fits as well; everything in its order if nothing is typed.
 pub fn ranked<T>(typed: &str, items: impl IntoIterator<Item = T>, text: impl Fn(&T) -> &str) -> Vec<T> {
-    rank(typed, Config::DEFAULT, items, text)
-}
-
-/// The same for paths: a file's name counts more than its folders.
-pub fn ranked_paths<T>(typed: &str, items: impl IntoIterator<Item = T>, text: impl Fn(&T) -> &str) -> Vec<T> {
-    rank(typed, Config::DEFAULT.match_paths(), items, text)
-}
-
-fn rank<T>(
-    typed: &str,
-    config: Config,
-    items: impl IntoIterator<Item = T>,
-    text: impl Fn(&T) -> &str,
-) -> Vec<T> {
     let pattern = Pattern::parse(typed, CaseMatching::Ignore, Normalization::Smart);
-    let mut matcher = Matcher::new(config);
+    let mut matcher = Matcher::new(Config::DEFAULT);
     let mut buffer = Vec::new();
     let scored = items.into_iter().filter_map(|item| {
         let score = pattern.score(Utf32Str::new(text(&item), &mut buffer), &mut matcher)?;
@@ -39,8 +25,8 @@ mod tests {
     #[test]
     fn letters_may_be_scattered_and_together_is_better() {
         let items = ["new chat", "no changes", "branches", "ch"];
-        assert_eq!(ranked("ch", items, |item| item)[0], "ch");
-        assert_eq!(ranked("nch", items, |item| item), ["new chat", "no changes"]);
+        assert_eq!(ranked("ne ch", items, |item| item)[0], "new chat");
+        assert_eq!(ranked("nche", items, |item| item), ["no changes", "branches"]);
         assert_eq!(ranked("", items, |item| item), items);
         assert!(ranked("zz", items, |item| item).is_empty());
     }

@@ -40,8 +40,14 @@ pub enum Input {
 /// When it is full, the threads wait, and the terminal keeps what is typed.
 const CAPACITY: usize = 256;
 
-/// How long a reader may go on after the interface has ended.
-const POLL: Duration = Duration::from_millis(100);
+/// How long a reader that nobody wakes doesn't look up. Each look costs most of a millisecond.
+const POLL: Duration = Duration::from_secs(1);
+
+/// Makes the reader look up: to it, a new size of the terminal is an input like any other.
+fn wake_reader() {
+    #[cfg(unix)]
+    let _ = signal_hook::low_level::raise(signal_hook::consts::SIGWINCH);
+}
 
 const ROWS_PER_WHEEL_STEP: isize = 3;
 
@@ -91,7 +97,8 @@ impl Gate {
     /// Closes it behind the reader. One that hangs elsewhere, or has ended, is not waited for.
     fn close(&self) {
         let closing = self.change(GateState::Closing);
-        drop(self.changed.wait_timeout_while(closing, 3 * POLL, |state| *state == GateState::Closing));
+        wake_reader();
+        drop(self.changed.wait_timeout_while(closing, POLL * 3 / 2, |state| *state == GateState::Closing));
     }
 }
 
@@ -136,6 +143,7 @@ impl Inputs {
 impl Drop for Inputs {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::SeqCst);
+        wake_reader();
     }
 }
 

@@ -123,12 +123,19 @@ impl List {
 
 const MAX_WIDTH: u16 = 100;
 
-/// The frame of the list.
-pub fn frame(width: u16, height: u16) -> Rect {
-    let frame_width = width.min(MAX_WIDTH);
-    let margin = u16::from(height >= 20);
-    let x = (width - frame_width) / 2;
-    Rect { x, y: margin, width: frame_width, height: height.saturating_sub(2 * margin) }
+impl List {
+    /// The frame of the list in the room for it: as high as its items need, if their number doesn't change.
+    pub fn frame(&self, room: Rect) -> Rect {
+        let n_items = self.items.as_ref().map_or(0, Vec::len);
+        let needed = match self.kind {
+            Kind::History => u16::MAX,
+            // The frame and the line to type into.
+            _ => u16::try_from(n_items.max(3) + 3).unwrap_or(u16::MAX),
+        };
+        let width = room.width.min(MAX_WIDTH);
+        let x = room.x + (room.width - width) / 2;
+        Rect { x, width, height: room.height.min(needed), ..room }
+    }
 }
 
 /// The room for items in a frame: below the filter.

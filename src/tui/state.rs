@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use ratatui::layout::Rect;
+
 use crate::chat::conversation::title_of;
 use crate::chat::{Conversation, Detail, NodeId};
 use crate::msg::{
@@ -390,6 +392,23 @@ impl State {
                 (before + row_idx.min(rows.saturating_sub(1))).min(last_top)
             }
         }
+    }
+
+    /// Where lists and pages are: between the header and the draft, on a small screen everywhere.
+    pub fn room(&self) -> Rect {
+        const HIGH: u16 = 20;
+        let whole = Rect { x: 0, y: 0, width: self.width, height: self.height };
+        match self.areas() {
+            Some(areas) if self.height >= HIGH && areas.composer.y >= HIGH / 2 => {
+                Rect { y: 1, height: areas.composer.y - 1, ..whole }
+            }
+            _ => whole,
+        }
+    }
+
+    /// Rows of what the program said before anything else was said, which a list must not hide.
+    pub fn note_rows(&self) -> usize {
+        if self.transcript.is_unused() { self.transcript.n_rows() } else { 0 }
     }
 
     /// Whether the next answer begins with thinking, as far as it is known.

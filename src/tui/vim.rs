@@ -29,6 +29,14 @@ pub enum Mode {
 pub enum Taken {
     Yes,
     No,
+    /// It went on over the first or the last row.
+    Over(Edge),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Edge {
+    First,
+    Last,
 }
 
 pub const HELP: &[(&str, &str)] = &[
@@ -110,7 +118,11 @@ impl Vim {
                 let moved =
                     (0..count).filter(|_| if c == 'j' { composer.down() } else { composer.up() }).count();
                 self.begin_anew();
-                return if moved > 0 { Taken::Yes } else { Taken::No };
+                return match (moved, c) {
+                    (0, 'j') => Taken::Over(Edge::Last),
+                    (0, _) => Taken::Over(Edge::First),
+                    _ => Taken::Yes,
+                };
             }
             ('d' | 'c' | 'y', None) => {
                 self.operator = Some(c);

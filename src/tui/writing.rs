@@ -3,6 +3,9 @@
 use std::env;
 use std::fs;
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::private;
 
 /// Opens the draft in the editor and gives what it left. Blocks until the editor has ended.
 ///
@@ -10,7 +13,11 @@ use std::process::Command;
 /// A sentence; the draft is as it was then.
 pub fn write(draft: &str) -> Result<String, String> {
     // Readable by its owner only, and gone afterwards.
-    let folder = private_folder().map_err(|error| format!("no file for the editor can be made: {error}"))?;
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let folder = env::temp_dir().join(format!("loquat-{}-{number}", std::process::id()));
+    private::create_folder(&folder)
+        .map_err(|error| format!("no file for the editor can be made: {error}"))?;
     let path = folder.join("message.md");
     let result = fs::write(&path, draft)
         .map_err(|error| format!("{} can't be written: {error}", path.display()))
@@ -20,16 +27,6 @@ pub fn write(draft: &str) -> Result<String, String> {
         });
     let _ = fs::remove_dir_all(&folder);
     result
-}
-
-fn private_folder() -> std::io::Result<std::path::PathBuf> {
-    let name = format!("loquat-{}-{:x}", std::process::id(), std::ptr::from_ref(&0_u8) as usize);
-    let folder = env::temp_dir().join(name);
-    let mut builder = fs::DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(&folder)?;
-    Ok(folder)
 }
 
 /// Opens a file in `$VISUAL` or `$EDITOR`.

@@ -75,7 +75,7 @@ fn mistakes_are_told() {
     assert_eq!(error("stash = 3"), "stash: expected a list of keys, such as [\"ctrl+x\"]");
     assert_eq!(error("\nstash = ["), "line 2: unclosed array, expected `]`");
     assert_eq!(error("stash = [\"f5\"]\npalette = [\"f5\"]"), "F5 is both stash and palette");
-    assert_eq!(error("stash = [\"f5\"]\npalette = [\"f5 x\"]"), "F5 (stash) begins like F5 X (palette)");
+    assert_eq!(error("stash = [\"f5\"]\npalette = [\"f5 x\"]"), "F5 (stash) begins like F5 x (palette)");
 }
 
 #[test]

@@ -171,7 +171,7 @@ fn a_huge_paste_is_taken() {
     let mut run = play("");
     run.message(Msg::Paste("0123456789 abcdefg\r".repeat(60_000)));
     run.message(Msg::Paste("x".repeat(200_000)));
-    run.play("<left> <bs> <up> <down> y");
+    run.play("<a-e><a-e> <left> <bs> <up> <down> y");
     assert!(run.screen().contains('y'));
     run.play("<enter>");
     assert!(run.submitted()[0].len() > 1_200_000);

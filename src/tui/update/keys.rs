@@ -12,7 +12,7 @@ use crate::tui::page::{Page, PageKind};
 use crate::tui::state::{Focus, Model, State};
 use crate::tui::theme::Tone;
 use crate::tui::view;
-use crate::tui::vim::Taken;
+use crate::tui::vim::{Edge, Taken};
 
 use super::{
     attach, back_to_draft, compare, completion, copy, follow, list, models, new_chat, notify, picker, quit,
@@ -66,10 +66,16 @@ pub fn key(state: &mut State, key: KeyEvent) -> Vec<Effect> {
     if state.focus == Focus::Draft
         && first.is_none()
         && let Some(vim) = &mut state.vim
-        && vim.key(key, &mut state.composer) == Taken::Yes
     {
-        state.history.stop_browsing();
-        return completion::refresh(state);
+        match vim.key(key, &mut state.composer) {
+            Taken::Yes => {
+                state.history.stop_browsing();
+                return completion::refresh(state);
+            }
+            Taken::Over(Edge::First) => return act(state, Action::Previous),
+            Taken::Over(Edge::Last) => return act(state, Action::Next),
+            Taken::No => {}
+        }
     }
     let mut effects = match meaning {
         Meaning::Action(action) => act(state, action),

@@ -164,9 +164,10 @@ fn tried_out(state: &State) -> Option<String> {
 }
 
 fn list_key(state: &mut State, key: KeyEvent) -> Vec<Effect> {
-    let page = list::room(list::frame(state.width, state.height)).height.max(1);
-    let page = isize::from(i16::try_from(page).unwrap_or(i16::MAX));
+    let room = state.room();
     let Some(list) = &mut state.list else { return Vec::new() };
+    let page = list::room(list.frame(room)).height.max(1);
+    let page = isize::from(i16::try_from(page).unwrap_or(i16::MAX));
     if list.renaming.is_some() {
         return rename_key(state, key);
     }

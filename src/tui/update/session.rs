@@ -90,11 +90,12 @@ fn loaded(state: &mut State, info: ModelInfo) -> Vec<Effect> {
         ..info
     });
     attach::model_is_known(state);
-    [models::try_out(state), send_queued(state)].concat()
+    [models::remember(state), models::try_out(state), send_queued(state)].concat()
 }
 
 fn failed(state: &mut State, reason: &str) {
     state.model = Model::Failed;
+    state.models.chosen = None;
     queue_to_draft(state);
     let text = format!(
         "The model can't be used: {reason}\nChoose another one with /model, or quit with Ctrl+D and start again with a complete model folder (--model)."
@@ -102,16 +103,17 @@ fn failed(state: &mut State, reason: &str) {
     note(state, Tone::Error, text);
 }
 
-/// Has code highlighted that wasn't yet: of one answer while it grows, without its last block, or of all.
-pub fn highlight(state: &mut State, growing: Option<TurnId>) -> Vec<Effect> {
+/// Has code highlighted that wasn't yet: of one answer, while it grows without its last block, or of all.
+pub fn highlight(state: &mut State, only: Option<TurnId>) -> Vec<Effect> {
     let mut blocks = Vec::new();
     for entry in state.transcript.entries() {
         let Entry::Answer(answer) = entry else { continue };
-        if growing.is_some_and(|turn| turn != answer.turn) || !has_fence(answer.text.shown()) {
+        if only.is_some_and(|turn| turn != answer.turn) || !has_fence(answer.text.shown()) {
             continue;
         }
         let mut found = code_blocks(answer.text.shown());
-        if growing.is_some() && !ends_with_fence(answer.text.shown()) {
+        let grows = !matches!(answer.phase, Phase::Ended(_));
+        if grows && !ends_with_fence(answer.text.shown()) {
             found.pop();
         }
         blocks.extend(found);
@@ -162,7 +164,7 @@ fn end(state: &mut State, turn: TurnId, ending: Ending, stats: Option<TurnStats>
     state.last_stats = stats.or(state.last_stats);
     // Whether the session manager kept such a question is its own affair: the next turn says what holds.
     state.out_of_step |= did_fail || nothing_said;
-    let mut effects = highlight(state, None);
+    let mut effects = highlight(state, Some(turn));
     if did_fail {
         // What made this turn fail would most likely fail the next.
         queue_to_draft(state);

@@ -14,7 +14,9 @@ use super::attached::shorten_left;
 use super::owned_line;
 
 pub fn draw(frame: &mut Frame, state: &State, list: &List, theme: Theme) {
-    let area = list::frame(state.width, state.height);
+    let area = list.frame(state.room());
+    // Beside it nothing could be read that isn't cut.
+    frame.render_widget(Clear, Rect { x: 0, width: state.width, ..area });
     draw_frame(frame, list, theme, area);
     draw_input(
         frame,
@@ -62,7 +64,6 @@ fn draw_frame(frame: &mut Frame, list: &List, theme: Theme, area: Rect) {
         .border_style(theme.style(Tone::Faint))
         .title(owned_line(vec![(Tone::Brand, title.to_owned())], theme))
         .title_bottom(owned_line(vec![(Tone::Faint, hint.to_owned())], theme));
-    frame.render_widget(Clear, area);
     frame.render_widget(block, area);
 }
 

@@ -23,7 +23,7 @@ const MAX_WIDTH: u16 = 92;
 const FRAME_COLUMNS: u16 = 4;
 
 pub fn draw(frame: &mut Frame, state: &State, page: &Page, theme: Theme) {
-    let area = area(frame.area(), page);
+    let area = area(state.room(), page);
     let rows = rows(state, page, area.width);
     let height = usize::from(inner_height(area));
     let top = page.top.min(rows.len().saturating_sub(height));
@@ -57,7 +57,7 @@ pub fn draw(frame: &mut Frame, state: &State, page: &Page, theme: Theme) {
         .title(owned_line(vec![(Tone::Brand, shorten(title, room))], theme))
         .title_bottom(owned_line(vec![(Tone::Faint, hint.unwrap_or_default())], theme));
     let inner = block.inner(area);
-    frame.render_widget(Clear, area);
+    frame.render_widget(Clear, state.room());
     frame.render_widget(block, area);
     for (row, y) in rows.iter().skip(top).zip(inner.y..inner.bottom()) {
         frame.render_widget(line(row, theme), Rect { y, height: 1, ..inner });
@@ -67,22 +67,16 @@ pub fn draw(frame: &mut Frame, state: &State, page: &Page, theme: Theme) {
 /// The furthest row that may be at the top.
 pub fn last_top(state: &State) -> usize {
     let Some(page) = &state.page else { return 0 };
-    let area = area(Rect { x: 0, y: 0, width: state.width, height: state.height }, page);
+    let area = area(state.room(), page);
     rows(state, page, area.width).len().saturating_sub(usize::from(inner_height(area)))
 }
 
-fn area(screen: Rect, page: &Page) -> Rect {
+fn area(room: Rect, page: &Page) -> Rect {
     let width = match page.what {
-        PageKind::Compare(_) => screen.width,
-        _ => screen.width.min(MAX_WIDTH),
+        PageKind::Compare(_) => room.width,
+        _ => room.width.min(MAX_WIDTH),
     };
-    let margin = if screen.height >= 20 { 1 } else { 0 };
-    Rect {
-        x: screen.x + (screen.width - width) / 2,
-        y: screen.y + margin,
-        width,
-        height: screen.height.saturating_sub(2 * margin),
-    }
+    Rect { x: room.x + (room.width - width) / 2, width, ..room }
 }
 
 fn inner_height(area: Rect) -> u16 {

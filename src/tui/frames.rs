@@ -126,6 +126,12 @@ pub fn measure(rows: usize, width: u16, height: u16) -> Vec<String> {
         bench.time(Msg::Resize { width, height })
     });
     report("another width", resizes.collect());
+    let mut settling = Vec::new();
+    while !bench.state.transcript.is_settled() {
+        settling.push(bench.time(Msg::Tick(bench.state.now)));
+    }
+    settling.push(bench.time(Msg::Tick(bench.state.now)));
+    report("wrapping the rest of it", settling);
     lines
 }
 
@@ -156,7 +162,7 @@ mod tests {
     #[test]
     fn every_measurement_gives_a_line() {
         let lines = super::measure(300, 60, 20);
-        assert_eq!(lines.len(), 8, "{lines:?}");
+        assert_eq!(lines.len(), 9, "{lines:?}");
         let n_rows: usize = lines[0].split(' ').next().unwrap().parse().unwrap();
         assert!(n_rows >= 300);
     }

@@ -219,12 +219,12 @@ pub const TYPED: &[(&str, &str)] = &[
 pub struct Keymap {
     pub preset: Preset,
     /// In the order of [`BINDINGS`].
-    keys: Vec<Vec<Press2>>,
+    keys: Vec<Vec<Sequence>>,
 }
 
 /// One key, or two after one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Press2(Press, Option<Press>);
+struct Sequence(Press, Option<Press>);
 
 /// What a key means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -250,7 +250,7 @@ impl Default for Keymap {
 
 impl Keymap {
     pub fn new(preset: Preset) -> Self {
-        let parsed = |keys: &str| Press2::parse(keys).expect("a test parses all keys of the table");
+        let parsed = |keys: &str| Sequence::parse(keys).expect("a test parses all keys of the table");
         let keys = BINDINGS.iter().map(|it| it.preset(preset).iter().map(|keys| parsed(keys)).collect());
         Self { preset, keys: keys.collect() }
     }
@@ -270,7 +270,7 @@ impl Keymap {
         for when in whens {
             for (binding, keys) in BINDINGS.iter().zip(&self.keys).filter(|(binding, _)| binding.when == when)
             {
-                for Press2(one, two) in keys {
+                for Sequence(one, two) in keys {
                     match (first, two) {
                         (None, None) if *one == press => return Meaning::Action(binding.action),
                         (None, Some(_)) => begun |= *one == press,
@@ -287,18 +287,18 @@ impl Keymap {
 
     /// How a person presses an action: its keys, the first `n` of them.
     pub fn label(&self, binding_idx: usize, n: usize) -> String {
-        let labels: Vec<String> = self.keys[binding_idx].iter().take(n).map(Press2::label).collect();
+        let labels: Vec<String> = self.keys[binding_idx].iter().take(n).map(Sequence::label).collect();
         if labels.is_empty() { "(no key)".to_owned() } else { labels.join(", ") }
     }
 
     /// The first key of an action, for hints; empty if it has none.
     pub fn hint(&self, action: Action) -> String {
         let idx = BINDINGS.iter().position(|binding| binding.action == action);
-        idx.and_then(|idx| self.keys[idx].first()).map(Press2::label).unwrap_or_default()
+        idx.and_then(|idx| self.keys[idx].first()).map(Sequence::label).unwrap_or_default()
     }
 }
 
-impl Press2 {
+impl Sequence {
     fn parse(text: &str) -> Result<Self, String> {
         let mut keys = text.split_whitespace().map(Press::parse);
         let first = keys.next().ok_or("expected the name of a key")??;

@@ -29,11 +29,14 @@ use super::page::Page;
 use super::picker::Picker;
 use super::pictures::graphics::{Environment, Graphics, Images, Protocol};
 use super::theme::Tone;
-use super::transcript::{Entry, Looks, Transcript};
+use super::transcript::{Entry, Looks, Sight, Transcript};
 use super::vim::Vim;
 
 /// Time between two pictures of the busy mark.
 pub const FRAME: Duration = Duration::from_millis(100);
+
+/// Messages out of sight that are wrapped for one drawing, after the width has changed. A few milliseconds.
+const ENTRIES_A_FRAME: usize = 60;
 
 /// Time between two steps of a slide.
 const SLIDE_FRAME: Duration = Duration::from_millis(16);
@@ -354,7 +357,13 @@ impl State {
                 is_tinted: self.spec_view == SpecView::Tint,
                 thinking_key: self.keymap.hint(Action::ToggleThinking),
             };
-            self.transcript.layout(width, looks, &self.highlights);
+            let first = match self.scroll {
+                Scroll::Follow => None,
+                Scroll::At { entry_idx, .. } => Some(entry_idx),
+            };
+            let height = usize::from(areas.transcript.height) + 1;
+            let sight = Sight { first, height, budget: ENTRIES_A_FRAME };
+            self.transcript.layout(width, looks, &self.highlights, sight);
         }
     }
 
@@ -426,7 +435,7 @@ impl State {
     pub fn next_tick(&self) -> Option<Duration> {
         let frame = self.is_animating().then(|| FRAME * (frame_idx(self.now) + 1));
         let notice = self.notice.as_ref().map(|notice| notice.until);
-        let slide = (self.slide != 0).then(|| self.now + SLIDE_FRAME);
+        let slide = (self.slide != 0 || !self.transcript.is_settled()).then(|| self.now + SLIDE_FRAME);
         [frame, notice, slide, self.quit_armed_until].into_iter().flatten().min()
     }
 }

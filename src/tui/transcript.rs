@@ -14,7 +14,7 @@ use crate::sanitize;
 
 use super::attach::{Attached, Draft};
 use super::drafts;
-use super::markdown::highlight::Highlights;
+use super::markdown::highlight::{self, Highlights};
 use super::markdown::{self, Settled};
 use super::pictures::preview::Preview;
 use super::theme::Tone;
@@ -28,6 +28,18 @@ pub struct Transcript {
     entries: Vec<Cached>,
     width: usize,
     looks: Looks,
+    is_settled: bool,
+}
+
+/// What of a transcript is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sight {
+    /// The entry at the top; none if the end is in sight.
+    pub first: Option<usize>,
+    /// Rows that may be in sight.
+    pub height: usize,
+    /// Entries out of sight that are worked on, too.
+    pub budget: usize,
 }
 
 /// What the rows depend on beside the text and the width.
@@ -390,7 +402,10 @@ impl Transcript {
     }
 
     /// Wraps what isn't wrapped yet for this width and these looks. Until then [`Self::rows`] shows older rows.
-    pub fn layout(&mut self, width: usize, looks: Looks, highlights: &Highlights) {
+    ///
+    /// When the width or the looks change, only what is in sight has to be right at once: `height` rows from the
+    /// entry `first` on, or up to the end. Of the rest at most `budget` entries are wrapped in one call.
+    pub fn layout(&mut self, width: usize, looks: Looks, highlights: &Highlights, sight: Sight) {
         let all = (self.width, &self.looks) != (width, &looks);
         (self.width, self.looks) = (width, looks);
         let mut code_before = 0;
@@ -399,11 +414,34 @@ impl Transcript {
                 cached.forget();
             }
             cached.code_before = code_before;
-            if cached.is_stale {
+            // How many rows and code blocks it has must be known, if only for another width.
+            if cached.rows.is_empty() {
                 cached.wrap(width, &self.looks, highlights);
             }
             code_before += cached.n_code;
         }
+        let looks = &self.looks;
+        let wrap_rows = |entries: &mut dyn Iterator<Item = &mut Cached>| {
+            let mut n_rows = 0;
+            while n_rows < sight.height {
+                let Some(cached) = entries.next() else { break };
+                cached.refresh(width, looks, highlights);
+                n_rows += cached.rows.len();
+            }
+        };
+        // A window at the end shows what is before it, too.
+        wrap_rows(&mut self.entries.iter_mut().rev());
+        if let Some(first) = sight.first {
+            wrap_rows(&mut self.entries.iter_mut().skip(first));
+        }
+        let stale = self.entries.iter_mut().rev().filter(|cached| cached.is_stale);
+        stale.take(sight.budget).for_each(|cached| cached.wrap(width, looks, highlights));
+        self.is_settled = self.entries.iter().all(|cached| !cached.is_stale);
+    }
+
+    /// Everything is wrapped for the present width.
+    pub fn is_settled(&self) -> bool {
+        self.is_settled
     }
 
     /// Says which messages the model doesn't read.
@@ -417,9 +455,15 @@ impl Transcript {
         }
     }
 
-    /// Code has its colours now: entries that have any are drawn anew.
-    pub fn recolour(&mut self) {
-        self.entries.iter_mut().filter(|cached| cached.n_code > 0).for_each(Cached::forget);
+    /// This code has its colours now: entries that have it are drawn anew.
+    pub fn recolour(&mut self, done: &[highlight::Done]) {
+        for cached in self.entries.iter_mut().filter(|cached| cached.n_code > 0) {
+            let Entry::Answer(answer) = &cached.entry else { continue };
+            // In lists and quotes its other lines stand behind something.
+            if done.iter().any(|done| answer.text.shown.contains(&done.begins)) {
+                cached.forget();
+            }
+        }
     }
 
     /// Rows of one entry, with the empty row that parts it from the next.
@@ -490,6 +534,12 @@ impl Cached {
             n_code: 0,
             code_before: 0,
             previews: Vec::new(),
+        }
+    }
+
+    fn refresh(&mut self, width: usize, looks: &Looks, highlights: &Highlights) {
+        if self.is_stale {
+            self.wrap(width, looks, highlights);
         }
     }
 
@@ -729,6 +779,35 @@ mod tests {
         Entry::User(Draft { text: text.to_owned(), attached: Vec::new() }.into())
     }
 
+    const EVERYTHING: Sight = Sight { first: None, height: usize::MAX, budget: usize::MAX };
+
+    #[test]
+    fn what_is_in_sight_is_wrapped_at_once_and_the_rest_bit_by_bit() {
+        let mut transcript = Transcript::default();
+        for n in 0..1000 {
+            transcript.push(NodeId(n), user(&format!("message {n} with some words that are wrapped")));
+        }
+        let none = Highlights::default();
+        transcript.layout(60, Looks::default(), &none, EVERYTHING);
+        let mut wrapped = transcript.clone();
+        wrapped.layout(20, Looks::default(), &none, EVERYTHING);
+        let shown = |transcript: &Transcript, entry| transcript.entry_rows(entry).to_vec();
+        for first in [None, Some(500)] {
+            let mut transcript = transcript.clone();
+            let sight = Sight { first, height: 30, budget: 10 };
+            transcript.layout(20, Looks::default(), &none, sight);
+            assert!(!transcript.is_settled());
+            for entry in first.map_or(996..1000, |first| first..first + 4) {
+                assert_eq!(shown(&transcript, entry), shown(&wrapped, entry), "{entry}");
+            }
+            assert_ne!(shown(&transcript, 0), shown(&wrapped, 0));
+            while !transcript.is_settled() {
+                transcript.layout(20, Looks::default(), &none, sight);
+            }
+            assert_eq!(transcript, wrapped);
+        }
+    }
+
     #[derive(Debug, Clone)]
     enum Change {
         Ask(String),
@@ -773,12 +852,12 @@ mod tests {
                     Change::Fold(new) => open = new,
                 }
                 let looks = Looks { thinking_open: open, ..Looks::default() };
-                transcript.layout(width, looks.clone(), &Highlights::default());
+                transcript.layout(width, looks.clone(), &Highlights::default(), EVERYTHING);
                 let mut fresh = Transcript::default();
                 for (number, entry) in transcript.entries().enumerate() {
                     fresh.push(NodeId(number as u32 + 2), entry.clone());
                 }
-                fresh.layout(width, looks, &Highlights::default());
+                fresh.layout(width, looks, &Highlights::default(), EVERYTHING);
                 prop_assert_eq!(&transcript, &fresh);
                 prop_assert_eq!(transcript.rows(0, usize::MAX).count(), transcript.n_rows());
             }

@@ -93,6 +93,8 @@ fn tick(state: &mut State, now: Duration) {
         scroll(state, step);
         state.dirty = true;
     }
+    // There is more to be wrapped.
+    state.dirty |= !state.transcript.is_settled();
     if state.notice.take_if(|notice| notice.until <= now).is_some() {
         state.dirty = true;
     }
@@ -181,8 +183,8 @@ fn finished(state: &mut State, done: Done) -> Vec<Effect> {
             Vec::new()
         }
         Done::Highlighted(done) => {
+            state.transcript.recolour(&done);
             state.highlights.fill(done);
-            state.transcript.recolour();
             Vec::new()
         }
         Done::Exported(result) => {

@@ -2,7 +2,7 @@
 
 use toml::Table;
 
-use super::{BINDINGS, Keymap, Preset, Press2, When};
+use super::{BINDINGS, Keymap, Preset, Sequence, When};
 use crate::tui::commands::nearest;
 
 /// The preset with the changes of a file.
@@ -31,7 +31,7 @@ pub fn read(text: &str, preset: Preset) -> Result<Keymap, String> {
             _ => return Err(format!("{name}: expected a list of keys, such as [\"ctrl+x\"]")),
         };
         let parsed = keys.into_iter().map(|keys| {
-            let parsed = Press2::parse(keys).map_err(|why| format!("{name}: {keys:?}: {why}"))?;
+            let parsed = Sequence::parse(keys).map_err(|why| format!("{name}: {keys:?}: {why}"))?;
             if parsed.0.is_typed() && BINDINGS[idx].when != When::Transcript {
                 return Err(format!("{name}: {keys:?} is typed into the draft; put ctrl+ or alt+ before it"));
             }
@@ -42,7 +42,7 @@ pub fn read(text: &str, preset: Preset) -> Result<Keymap, String> {
     }
     // A key that was given to another action leaves the one that has it from the preset.
     for idx in (0..BINDINGS.len()).filter(|idx| !changed[*idx]) {
-        let others: Vec<Press2> = (0..BINDINGS.len())
+        let others: Vec<Sequence> = (0..BINDINGS.len())
             .filter(|other| changed[*other] && BINDINGS[*other].when == BINDINGS[idx].when)
             .flat_map(|other| keymap.keys[other].clone())
             .collect();

@@ -325,8 +325,15 @@ impl Sequence {
 /// A part of the table, for readers.
 pub struct Section {
     pub title: &'static str,
-    pub first: usize,
-    pub end: usize,
+    first: usize,
+    end: usize,
+}
+
+impl Section {
+    /// With their places in the table.
+    pub fn bindings(&self) -> impl Iterator<Item = (usize, &'static Binding)> {
+        BINDINGS.iter().enumerate().take(self.end).skip(self.first)
+    }
 }
 
 /// The table in parts: the chat, the draft, the transcript.
@@ -356,7 +363,7 @@ pub fn template() -> String {
     );
     for section in sections() {
         let _ = writeln!(out, "\n# {}", section.title);
-        for binding in &BINDINGS[section.first..section.end] {
+        for (_, binding) in section.bindings() {
             let keys: Vec<String> = binding.keys.iter().map(|keys| format!("{keys:?}")).collect();
             let _ = writeln!(out, "\n# {}\n#{} = [{}]", binding.help, binding.name, keys.join(", "));
         }
@@ -372,10 +379,10 @@ pub fn reference() -> String {
     let (default, emacs) = (Keymap::default(), Keymap::new(Preset::Emacs));
     for section in sections() {
         let _ = writeln!(out, "\n## {}\n\n| Keys | emacs | Name | Does |\n|---|---|---|---|", section.title);
-        for idx in section.first..section.end {
+        for (idx, binding) in section.bindings() {
             let (keys, other) = (default.label(idx, usize::MAX), emacs.label(idx, usize::MAX));
             let other = if keys == other { String::new() } else { other };
-            let Binding { name, help, .. } = &BINDINGS[idx];
+            let Binding { name, help, .. } = binding;
             let _ = writeln!(out, "| {keys} | {other} | `{name}` | {help} |");
         }
     }

@@ -7,7 +7,7 @@ use ratatui::widgets::{Block, BorderType, Clear, Padding};
 use crate::msg::PromptPiece;
 use crate::sanitize::clean;
 use crate::tui::commands::COMMANDS;
-use crate::tui::keymap::{BINDINGS, Preset, TYPED, sections};
+use crate::tui::keymap::{Preset, TYPED, sections};
 use crate::tui::markdown;
 use crate::tui::page::{Compared, ContextMap, Page, PageKind};
 use crate::tui::state::State;
@@ -98,9 +98,9 @@ fn help(state: &State, with_commands: bool, width: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     for section in sections() {
         heading(section.title, &mut rows);
-        for idx in section.first..section.end {
+        for (idx, binding) in section.bindings() {
             // The first two say it; `docs/keys.md` has all.
-            item(&state.keymap.label(idx, 2), BINDINGS[idx].help, width, &mut rows);
+            item(&state.keymap.label(idx, 2), binding.help, width, &mut rows);
         }
     }
     if state.keymap.preset == Preset::Vim {

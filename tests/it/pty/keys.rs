@@ -51,9 +51,11 @@ impl Chat {
 
     /// Sends a message, or a command that makes an answer, and waits for the whole answer.
     fn ask(&self, question: &str) {
-        self.terminal.send(&format!("{question}\r"));
+        let draft = format!("│ {question}");
+        self.press(question, &draft);
+        self.terminal.send("\r");
         // When the draft is gone the turn has begun.
-        self.answered(&format!("│ {question}"));
+        self.answered(&draft);
     }
 
     /// Waits until nothing is being answered and this text is gone.
@@ -216,7 +218,7 @@ const COMMANDS: &[(&str, &str, bool)] = &[
     ("theme", "Enter keeps it", true),
     ("rename Rivers", "Called: Rivers", false),
     ("history", "Conversations", true),
-    ("history rivers", "Rivers", true),
+    ("history rivers", "Conversations", true),
     ("resume", "Conversations", true),
     ("edit 1", "Editing [1]", false),
     ("branch", "There is one branch only", false),

@@ -10,7 +10,7 @@ use crate::chat::export::Format;
 use crate::engine::device::DeviceChoice;
 use crate::engine::weights::quantised::Quant;
 use crate::msg::Mtp;
-use crate::tui::Images;
+use crate::tui::{Images, Overflow, Preset, SpecView};
 
 /// A terminal assistant that runs Qwen3.5-family models on your own machine.
 ///
@@ -119,6 +119,9 @@ pub struct ModelArgs {
     /// took longer than 2 seconds to read) or always [default: auto; off in a batch] [env: LOQUAT_SAVED_STATES]
     #[arg(long, global = true, value_name = "off|auto|always")]
     pub saved_states: Option<SavedStates>,
+    /// Set in files.
+    #[arg(skip)]
+    pub models_folder: Option<PathBuf>,
 }
 
 /// Which conversations are kept so that they need not be read again.
@@ -264,6 +267,21 @@ pub struct ScreenArgs {
     /// [env: LOQUAT_THEME]
     #[arg(long, global = true, value_name = "THEME")]
     pub theme: Option<String>,
+    // Settings of files, without flags.
+    #[arg(skip)]
+    pub keys: Option<Preset>,
+    #[arg(skip)]
+    pub mouse: Option<Switch>,
+    #[arg(skip)]
+    pub smooth_scroll: Option<Switch>,
+    #[arg(skip)]
+    pub drafting: Option<SpecView>,
+    #[arg(skip)]
+    pub overflow: Option<Overflow>,
+    #[arg(skip)]
+    pub persona: Option<String>,
+    #[arg(skip)]
+    pub preset: Option<String>,
 }
 
 #[derive(Debug, Default, Args)]
@@ -324,7 +342,7 @@ pub struct BatchArgs {
     pub timeout: Option<std::time::Duration>,
     /// What to do with a conversation that is longer than the context
     #[arg(long, value_name = "error|drop-oldest", default_value = "error")]
-    pub overflow: Overflow,
+    pub overflow: BatchOverflow,
     /// Every run gives the same bytes: each record is read anew, nothing is drafted, no figures of speed
     #[arg(long)]
     pub deterministic: bool,
@@ -516,7 +534,11 @@ pub enum ConfigCommand {
     /// Where your file is.
     Path,
     /// Open your file in $VISUAL or $EDITOR; a new one has every setting with its comment.
-    Edit,
+    Edit {
+        /// The file of keys in its place
+        #[arg(long)]
+        keys: bool,
+    },
     /// The value of one setting.
     Get { name: String },
     /// Change one setting in your file, or in that of --config; comments stay.
@@ -525,7 +547,7 @@ pub enum ConfigCommand {
         #[arg(allow_negative_numbers = true)]
         value: String,
     },
-    /// Look for mistakes.
+    /// Look for mistakes, also in your file of keys.
     Check {
         /// This file in place of all that hold here
         file: Option<PathBuf>,
@@ -552,6 +574,9 @@ pub struct HistoryArgs {
     /// Keep nothing of this chat [env: LOQUAT_HISTORY=off]
     #[arg(long, global = true)]
     pub no_history: bool,
+    /// Set in files.
+    #[arg(skip)]
+    pub keep_days: Option<u32>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -636,7 +661,7 @@ pub enum Resume {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Overflow {
+pub enum BatchOverflow {
     Error,
     DropOldest,
 }
@@ -669,4 +694,13 @@ pub enum DevCommand {
     Render,
     /// Tokenizer: JSONL of texts on standard input to JSONL of ids
     Tokenize,
+    /// How long the chat takes to draw a long conversation
+    Frames {
+        /// Rows of the conversation, at least
+        #[arg(long, value_name = "ROWS", default_value_t = 100_000)]
+        rows: usize,
+        /// Columns and rows of the screen
+        #[arg(long, value_name = "WIDTHxHEIGHT", default_value = "120x40")]
+        size: String,
+    },
 }

@@ -10,6 +10,8 @@
 pub mod commands;
 mod edit;
 mod files;
+pub mod keys;
+mod named;
 
 use std::env;
 use std::str::FromStr;
@@ -20,7 +22,7 @@ use crate::engine::device::DeviceChoice;
 use crate::engine::weights::quantised::Quant;
 use crate::msg::Mtp;
 use crate::remote::RemoteOptions;
-use crate::tui::Images;
+use crate::tui::{Images, Overflow, Preset, SpecView};
 
 pub use files::{Config, ConfigError, Origin, RemoteEntry};
 
@@ -51,8 +53,9 @@ const fn switch(name: &'static str, variable: Option<&'static str>, is_harmless:
 }
 
 #[rustfmt::skip] // One line a setting: it is read as a table.
-pub const KEYS: [Key; 21] = [
+pub const KEYS: [Key; 30] = [
     key("model", Some("LOQUAT_MODEL"), false, text),
+    key("models_folder", Some("HF_HUB_CACHE"), false, text),
     key("device", Some("LOQUAT_DEVICE"), false, parses::<DeviceChoice>),
     key("context", Some("LOQUAT_CONTEXT"), false, context),
     key("quant", Some("LOQUAT_QUANT"), false, parses::<Quant>),
@@ -62,6 +65,9 @@ pub const KEYS: [Key; 21] = [
     key("max_tokens", None, true, parses::<std::num::NonZeroU32>),
     key("mtp", None, true, parses::<Mtp>),
     key("detail", None, true, parses::<Detail>),
+    key("overflow", None, true, parses::<Overflow>),
+    key("persona", None, true, text),
+    key("preset", None, true, text),
     key("sampling.temperature", None, true, number),
     key("sampling.top_k", None, true, parses::<usize>),
     key("sampling.top_p", None, true, number),
@@ -71,8 +77,13 @@ pub const KEYS: [Key; 21] = [
     key("sampling.repetition_penalty", None, true, number),
     key("sampling.seed", None, true, parses::<u64>),
     switch("history.save", Some("LOQUAT_HISTORY"), false),
+    key("history.keep_days", None, false, parses::<u32>),
     key("ui.theme", Some("LOQUAT_THEME"), true, text),
     key("ui.images", Some("LOQUAT_IMAGES"), true, parses::<Images>),
+    key("ui.keys", None, true, parses::<Preset>),
+    switch("ui.mouse", None, true),
+    switch("ui.smooth_scroll", None, true),
+    key("ui.drafting", None, true, parses::<SpecView>),
 ];
 
 fn text(text: &str) -> Result<(), String> {
@@ -147,6 +158,15 @@ pub fn remote(flag: Option<&str>, config: &Config) -> Result<Option<RemoteOption
     }))
 }
 
+/// Remembers a setting in the person's own file.
+///
+/// # Errors
+/// A sentence.
+pub fn keep(name: &str, value: &str) -> Result<(), String> {
+    let path = edit::user_file().map_err(|error| error.to_string())?;
+    edit::set(&path, name, value).map_err(|error| error.to_string())
+}
+
 /// Puts what the files say where nothing else was said.
 ///
 /// # Errors
@@ -154,6 +174,7 @@ pub fn remote(flag: Option<&str>, config: &Config) -> Result<Option<RemoteOption
 pub fn fill(cli: &mut Cli, config: &Config) -> Result<(), ConfigError> {
     let (model, turn, screen) = (&mut cli.model, &mut cli.turn, &mut cli.screen);
     fill_one(&mut model.model, config, "model")?;
+    fill_one(&mut model.models_folder, config, "models_folder")?;
     fill_one(&mut model.device, config, "device")?;
     fill_one(&mut model.context, config, "context")?;
     fill_one(&mut model.quant, config, "quant")?;
@@ -173,6 +194,14 @@ pub fn fill(cli: &mut Cli, config: &Config) -> Result<(), ConfigError> {
     fill_one(&mut turn.seed, config, "sampling.seed")?;
     fill_one(&mut screen.theme, config, "ui.theme")?;
     fill_one(&mut screen.images, config, "ui.images")?;
+    fill_one(&mut screen.keys, config, "ui.keys")?;
+    fill_one(&mut screen.mouse, config, "ui.mouse")?;
+    fill_one(&mut screen.smooth_scroll, config, "ui.smooth_scroll")?;
+    fill_one(&mut screen.drafting, config, "ui.drafting")?;
+    fill_one(&mut screen.overflow, config, "overflow")?;
+    fill_one(&mut screen.persona, config, "persona")?;
+    fill_one(&mut screen.preset, config, "preset")?;
+    fill_one(&mut cli.history.keep_days, config, "history.keep_days")?;
     let mut saves = cli.history.no_history.then_some(Switch::Off);
     fill_one(&mut saves, config, "history.save")?;
     cli.history.no_history = saves == Some(Switch::Off);

@@ -22,6 +22,10 @@
 //!     `{"text": …, "ids": …}` or `{"error": …}`. Other keys (`enable_thinking` …) go to the template. Nothing
 //!     is protected here: special tokens inside messages are special tokens. A chat differs only there.
 //!
+//! `loquat dev frames [--rows N] [--size WIDTHxHEIGHT]`
+//!     How long the chat takes for what it does most: drawing a long conversation while it scrolls, while an answer is
+//!     written and while a person types. In memory: what the terminal takes to show it is not in it.
+//!
 //! `loquat dev tokenize --model DIR`
 //!     JSONL `{"text": …}` to JSONL `{"ids": …, "decoded": …}`.
 
@@ -393,6 +397,26 @@ pub fn tokenize(dir: &Path) -> Result<Outcome, (Outcome, String)> {
         let decoded = tokenizer.decode(&ids);
         Ok(json!({"ids": ids, "decoded": decoded}))
     })
+}
+
+/// `dev frames`.
+///
+/// # Errors
+/// A sentence, with the outcome that it means.
+pub fn frames(rows: usize, size: &str) -> Result<Outcome, (Outcome, String)> {
+    let sides =
+        size.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
+    let Some((width @ 20..=1000, height @ 6..=500)) = sides else {
+        return Err((Outcome::Usage, format!("--size can't be {size}: expected something like 120x40")));
+    };
+    let mut text = String::new();
+    for line in crate::tui::frames::measure(rows, width, height) {
+        text.push_str(&line);
+        text.push('\n');
+    }
+    let written = io::stdout().write_all(text.as_bytes());
+    written.map_err(|error| (Outcome::EngineFailed, format!("cannot write: {error}")))?;
+    Ok(Outcome::Done)
 }
 
 /// One line out for each line in.

@@ -26,8 +26,8 @@
 //! | `remote` | a model on a server, in the place of the engine's thread | `engine`, `openai`, `msg`, `chat` |
 //! | `openai` | the JSON that such servers and their clients exchange | `msg`, `chat` |
 //! | `models` | `loquat models`: finding, fetching and judging models | `catalog`, `engine`, `hub` |
-//! | `catalog` | which models there are and whether they would fit; what `--model` names | `engine`, `hub` |
-//! | `bench`, `dev` | measuring a machine; conformance commands for developers | `engine` |
+//! | `catalog` | which models there are and whether they would fit; what `--model` names | `engine`, `hub`, `msg` |
+//! | `bench`, `dev` | measuring a machine; conformance commands for developers | `engine`, `tui` |
 //! | `config` | files of settings: which there are, what they set, `loquat config` | `cli`, and what it names |
 //! | `themes` | `loquat theme`: checking colour themes | `tui` |
 //! | `history` | `loquat history`: looking at kept conversations | `store`, `msg`, `chat` |
@@ -39,7 +39,7 @@
 //! | `engine/model` | the mathematics, once for all devices, in Burn | `engine/kernels` |
 //! | `engine/vision` | a picture's file to features that stand among the tokens | `engine/model`, `engine/kernels` |
 //! | `engine/kernels` | operations Burn lacks, each with a slow twin that defines it | slices and shapes |
-//! | `msg`, `chat`, `sanitize`, `paths`, `units` | the protocol, conversations, safe text, places of files, quantities; plain data | nothing |
+//! | `msg`, `chat`, `sanitize`, `paths`, `private`, `units` | the protocol, conversations, safe text, places of files, quantities; plain data | nothing |
 //!
 //! `tests/it/layers.rs` holds the program to this table.
 //!
@@ -60,6 +60,7 @@ pub mod chat;
 pub mod msg;
 pub mod openai;
 pub mod paths;
+pub mod private;
 pub mod sanitize;
 pub mod units;
 

@@ -11,6 +11,7 @@ use loquat::batch::{self, Outcome, replay, run, tell};
 use loquat::catalog::resolve::{self, ResolveError};
 use loquat::cli::{
     BatchArgs, BenchArgs, Cli, CliCommand, DevCommand, InspectArgs, ModelsCommand, RunArgs, ScreenArgs,
+    Switch,
 };
 use loquat::config::{self, Config};
 use loquat::engine::generate::EngineError;
@@ -18,7 +19,7 @@ use loquat::engine::prompt::child;
 use loquat::hub::Hub;
 use loquat::msg::StoredId;
 use loquat::remote::RemoteOptions;
-use loquat::session::{self, Session};
+use loquat::session::{self, Keep, Session};
 use loquat::settings::{self, Settings};
 use loquat::{bench, dev, history, models, serve, themes, tui};
 
@@ -74,15 +75,21 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
     let config = Config::load(cli.config.as_deref(), &folder).map_err(|error| error.to_string());
     let filled = config.and_then(|config| {
         config::fill(&mut cli, &config).map_err(|error| error.to_string())?;
-        config::remote(cli.model.engine.as_deref(), &config)
+        let remote = config::remote(cli.model.engine.as_deref(), &config)?;
+        Ok((config, remote))
     });
-    let remote = match filled {
-        Ok(remote) => remote,
+    let (config, remote) = match filled {
+        Ok(filled) => filled,
         Err(why) => {
             tell(&why);
             return Ok(Outcome::Usage.exit_code());
         }
     };
+    if let Some(folder) = cli.model.models_folder.take() {
+        // SAFETY: this is the program's only thread; others start later. It was empty, or the file wouldn't count.
+        unsafe { std::env::set_var("HF_HUB_CACHE", folder) };
+    }
+    let keep_days = cli.history.keep_days;
     let mut model = cli.model;
     if let Some(CliCommand::Models(ModelsCommand::Inspect(InspectArgs { named: Some(named), .. }))) =
         &cli.command
@@ -115,6 +122,7 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
     let is_chat = interactive && opens_chat && !is_dumb_terminal();
     let loads_a_model = match &cli.command {
         Some(CliCommand::Models(command)) => matches!(command, ModelsCommand::Inspect(_)),
+        Some(CliCommand::Dev(DevCommand::Frames { .. })) => false,
         Some(CliCommand::History(_) | CliCommand::Config(_) | CliCommand::Theme(_)) => false,
         Some(CliCommand::Bench(_) | CliCommand::Dev(_)) => true,
         _ => settings.remote.is_none(),
@@ -170,10 +178,12 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
             tell("this terminal can't show a chat (TERM is dumb or empty); use `loquat run PROMPT`");
             Ok(Outcome::Usage.exit_code())
         }
-        Some(CliCommand::Resume { id }) => chat(&settings, cli.screen, Some(Resumed { id })),
+        Some(CliCommand::Resume { id }) => {
+            chat(&settings, cli.screen, &config, keep_days, Some(Resumed { id }))
+        }
         None | Some(CliCommand::Chat) => {
             let resumed = cli.history.continues.then_some(Resumed { id: None });
-            chat(&settings, cli.screen, resumed)
+            chat(&settings, cli.screen, &config, keep_days, resumed)
         }
     }
 }
@@ -183,7 +193,13 @@ struct Resumed {
     id: Option<i64>,
 }
 
-fn chat(settings: &Settings, screen: ScreenArgs, resumed: Option<Resumed>) -> color_eyre::Result<u8> {
+fn chat(
+    settings: &Settings,
+    screen: ScreenArgs,
+    config: &Config,
+    keep_days: Option<u32>,
+    resumed: Option<Resumed>,
+) -> color_eyre::Result<u8> {
     let history = match settings.keeps_chats.then(settings::history_folder).transpose() {
         Ok(history) => history,
         // A chat without a history is better than none; resuming is impossible then.
@@ -202,30 +218,21 @@ fn chat(settings: &Settings, screen: ScreenArgs, resumed: Option<Resumed>) -> co
         tell(&why);
         return Ok(Outcome::Usage.exit_code());
     }
-    let looks = tui_images(screen.images).and_then(|images| Ok((images, themes::chosen(screen.theme)?)));
-    let (images, theme) = match looks {
-        Ok(looks) => looks,
+    let tui_settings = match tui_settings(settings, screen, config) {
+        Ok(tui_settings) => tui::TuiSettings {
+            keeps_chats: history.is_some(),
+            resume: resumed.map(|resumed| resumed.id.map(StoredId)),
+            ..tui_settings
+        },
         Err(why) => {
             tell(&why);
             return Ok(Outcome::Usage.exit_code());
         }
     };
-    let tui_settings = tui::TuiSettings {
-        defaults: settings.turn.clone(),
-        system: settings.system.clone(),
-        detail: settings.detail,
-        images,
-        folder: std::env::current_dir().unwrap_or_default(),
-        home: std::env::home_dir(),
-        offers_models: settings.load.is_default && settings.remote.is_none(),
-        theme,
-        themes_folder: themes::folder(),
-        keeps_chats: history.is_some(),
-        resume: resumed.map(|resumed| resumed.id.map(StoredId)),
-    };
+    let history = history.map(|folder| Keep { folder, days: keep_days.filter(|days| *days > 0) });
     let mut farewell = None;
     let code = keeping_session(settings, history, async |session| {
-        let ended = tui::run(session, tui_settings).await?;
+        let ended = tui::run(session, tui_settings, config::keep).await?;
         farewell = ended.kept;
         Ok(ended.exit.code())
     })?;
@@ -234,6 +241,50 @@ fn chat(settings: &Settings, screen: ScreenArgs, resumed: Option<Resumed>) -> co
         tell(&history::farewell(stored, &title));
     }
     Ok(code)
+}
+
+/// What the chat begins with.
+fn tui_settings(
+    settings: &Settings,
+    screen: ScreenArgs,
+    config: &Config,
+) -> Result<tui::TuiSettings, String> {
+    let (personas, presets) = (config.personas(), config.presets());
+    let named =
+        |what: &str, name: &str| format!("there is no {what} {name}; `loquat config edit` defines it");
+    let mut defaults = settings.turn.clone();
+    if let Some(name) = &screen.preset {
+        let preset = presets.iter().find(|(known, _)| known == name).ok_or_else(|| named("preset", name))?;
+        defaults.sampling = settings::over(&defaults.sampling, &preset.1);
+    }
+    let persona = screen.persona.filter(|_| settings.system.is_none());
+    let system = match &persona {
+        Some(name) => {
+            let found = personas.iter().find(|(known, _)| known == name);
+            Some(found.ok_or_else(|| named("persona", name))?.1.clone())
+        }
+        None => settings.system.clone(),
+    };
+    Ok(tui::TuiSettings {
+        defaults,
+        system,
+        detail: settings.detail,
+        images: tui_images(screen.images)?,
+        folder: std::env::current_dir().unwrap_or_default(),
+        home: std::env::home_dir(),
+        offers_models: settings.load.is_default && settings.remote.is_none(),
+        theme: themes::chosen(screen.theme)?,
+        themes_folder: themes::folder(),
+        keymap: config::keys::load(screen.keys.unwrap_or_default())?,
+        mouse: screen.mouse != Some(Switch::Off),
+        smooth: screen.smooth_scroll != Some(Switch::Off),
+        spec_view: screen.drafting.unwrap_or_default(),
+        personas,
+        persona,
+        presets,
+        overflow: screen.overflow.unwrap_or_default(),
+        ..tui::TuiSettings::default()
+    })
 }
 
 fn can_resume(history: Option<&Path>, resumed: &Resumed) -> Result<(), String> {
@@ -301,7 +352,7 @@ fn with_session(
 /// The same, and conversations are kept in this folder.
 fn keeping_session(
     settings: &Settings,
-    history: Option<PathBuf>,
+    history: Option<Keep>,
     face: impl AsyncFnOnce(Session) -> color_eyre::Result<u8>,
 ) -> color_eyre::Result<u8> {
     // One worker is enough: the engine has a thread of its own and its kernels have a pool.
@@ -329,6 +380,7 @@ fn run_dev(settings: &Settings, command: DevCommand) -> Outcome {
         DevCommand::Forward { cases, out } => dev::forward(&settings.load, &cases, &out),
         DevCommand::Render => dev::render(&settings.load.dir),
         DevCommand::Tokenize => dev::tokenize(&settings.load.dir),
+        DevCommand::Frames { rows, size } => dev::frames(rows, &size),
     };
     result.unwrap_or_else(|(outcome, why)| {
         tell(&why);

@@ -27,6 +27,10 @@ pub struct ConversationId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PictureId(pub u64);
 
+/// A question about a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ExaminationId(pub u64);
+
 /// Face to session.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
@@ -64,6 +68,12 @@ pub enum Command {
     Inspect {
         picture: PictureId,
         what: Part,
+    },
+    /// What a prompt of these messages is made of. Answered by `Examined`; nothing is computed by the model.
+    Examine {
+        examination: ExaminationId,
+        messages: Vec<Message>,
+        thinking: Option<bool>,
     },
     /// About the choice of models.
     Models(ModelCommand),
@@ -132,9 +142,21 @@ pub enum Event {
         picture: PictureId,
         error: TurnError,
     },
+    /// An error is a sentence.
+    Examined {
+        examination: ExaminationId,
+        prompt: Result<Vec<PromptPiece>, String>,
+    },
     /// About the choice of models.
     Models(ModelEvent),
     History(HistoryEvent),
+}
+
+/// What one message becomes in a prompt; the last piece is the beginning of the answer. A picture is one token here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PromptPiece {
+    pub text: String,
+    pub tokens: usize,
 }
 
 /// What a face shows about a picture before it is sent.

@@ -4,9 +4,11 @@
 //! the screen, the engine owns the model, the history's thread what is kept. Here `async` ends: those are threads
 //! with plain channels.
 
+mod examine;
 mod keeping;
 mod models;
 mod pictures;
+mod speed;
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
@@ -17,6 +19,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use self::examine::PromptReader;
 use self::keeping::Keeper;
 use self::models::Models;
 use self::pictures::{Files, Sight};
@@ -28,6 +31,7 @@ use crate::msg::{
     TurnOptions, TurnStats,
 };
 use crate::remote::{self, RemoteOptions};
+pub use crate::store::Keep;
 
 /// Messages that wait on their way to or from a face. When it is full, the sender waits.
 const CHANNEL_CAPACITY: usize = 64;
@@ -52,15 +56,14 @@ pub fn start(load: LoadOptions) -> std::io::Result<(Session, JoinHandle<()>)> {
     start_keeping(load, None, None)
 }
 
-/// The same with the model of a server, if there is one, in place of one of this machine; and keeps what it is told to
-/// in this folder.
+/// The same with the model of a server, if there is one, in place of one of this machine; and keeps what it is told to.
 ///
 /// # Errors
 /// If a thread can't be started.
 pub fn start_keeping(
     load: LoadOptions,
     remote: Option<RemoteOptions>,
-    history: Option<PathBuf>,
+    history: Option<Keep>,
 ) -> std::io::Result<(Session, JoinHandle<()>)> {
     let (command_sender, commands) = mpsc::channel(CHANNEL_CAPACITY);
     let (face, events) = mpsc::channel(CHANNEL_CAPACITY);
@@ -71,16 +74,18 @@ pub fn start_keeping(
     let worker = match remote {
         Some(remote) => {
             let (jobs, thread) = remote::spawn(remote, 0, engine_sender)?;
-            Worker { number: 0, jobs, thread: Some(thread) }
+            // Which finds no model here, and says so.
+            let reader = Arc::new(PromptReader::new(load.dir.clone()));
+            Worker { number: 0, jobs, reader, thread: Some(thread) }
         }
         None => Worker::start(0, load, engine_sender, None)?,
     };
     let (keeper, history_thread) = match history {
-        Some(folder) => {
+        Some(keep) => {
             let told = chores.clone();
             // Nobody listens any more when the session has ended.
             let tell = move |event| drop(told.send(Done::History(event)));
-            let (keeper, thread) = Keeper::start(folder, tell)?;
+            let (keeper, thread) = Keeper::start(keep, tell)?;
             (Some(keeper), Some(thread))
         }
         None => (None, None),
@@ -120,6 +125,8 @@ pub fn start_keeping(
 struct Worker {
     number: u64,
     jobs: std::sync::mpsc::Sender<Job>,
+    /// Of the same model.
+    reader: Arc<PromptReader>,
     /// Always there but in the middle of a change.
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -133,8 +140,9 @@ impl Worker {
         before: Option<std::thread::JoinHandle<()>>,
     ) -> std::io::Result<Self> {
         let emit = move |event| events.blocking_send((number, event)).is_ok();
+        let reader = Arc::new(PromptReader::new(load.dir.clone()));
         let (jobs, thread) = worker::spawn(load, before, emit)?;
-        Ok(Self { number, jobs, thread: Some(thread) })
+        Ok(Self { number, jobs, reader, thread: Some(thread) })
     }
 
     /// Another model in the place of this one, whose thread ends when it has saved its state.
@@ -173,6 +181,7 @@ struct Manager {
 /// The end of something that was read beside the manager.
 enum Done {
     Inspected(Event),
+    Examined(Event),
     Read { turn: TurnId, files: Result<Files, TurnError> },
     Models(ModelEvent),
     ModelFound { asked: u64, name: String, path: Result<PathBuf, String> },
@@ -265,6 +274,13 @@ impl Manager {
                 self.to_inspect.push((picture, what));
                 self.inspect();
             }
+            Command::Examine { examination, messages, thinking } => {
+                let (chores, reader) = (self.chores.clone(), self.worker.reader.clone());
+                tokio::task::spawn_blocking(move || {
+                    let prompt = reader.examine(&messages, thinking);
+                    let _ = chores.send(Done::Examined(Event::Examined { examination, prompt }));
+                });
+            }
             Command::Models(command) => self.models.command(command),
             Command::History(command) => match &mut self.keeper {
                 Some(keeper) => keeper.command(command),
@@ -318,7 +334,7 @@ impl Manager {
 
     fn done(&mut self, done: Done) {
         match done {
-            Done::Inspected(event) => self.post(event),
+            Done::Inspected(event) | Done::Examined(event) => self.post(event),
             Done::Models(event) => self.post(Event::Models(event)),
             Done::ModelFound { asked, name, path } => match path {
                 Ok(_) if !self.models.is_latest(asked) => {}
@@ -471,6 +487,7 @@ impl Manager {
             | Event::Tokens { .. }
             | Event::PictureReady { .. }
             | Event::PictureRefused { .. }
+            | Event::Examined { .. }
             | Event::Models(_)
             | Event::History(_) => {}
         }

@@ -129,6 +129,20 @@ impl Settings {
     }
 }
 
+/// What is set in `first`, and in its absence what is set in `second`.
+pub fn over(first: &SamplingOptions, second: &SamplingOptions) -> SamplingOptions {
+    SamplingOptions {
+        temperature: first.temperature.or(second.temperature),
+        top_k: first.top_k.or(second.top_k),
+        top_p: first.top_p.or(second.top_p),
+        min_p: first.min_p.or(second.min_p),
+        presence_penalty: first.presence_penalty.or(second.presence_penalty),
+        frequency_penalty: first.frequency_penalty.or(second.frequency_penalty),
+        repetition_penalty: first.repetition_penalty.or(second.repetition_penalty),
+        seed: first.seed.or(second.seed),
+    }
+}
+
 fn states(saved: SavedStates) -> Option<StateOptions> {
     let worth = match saved {
         SavedStates::Off => return None,

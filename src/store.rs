@@ -12,7 +12,6 @@ mod pictures;
 mod search;
 mod writer;
 
-use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,9 +19,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 
 use crate::msg::StoredId;
+use crate::private;
 
 pub use conversations::{Kept, NewMessage};
-pub use writer::{Job, Writer};
+pub use writer::{Job, Keep, Writer};
 
 /// One step of the database's form each; a step that was released is never changed.
 const MIGRATIONS: [&str; 1] = [include_str!("store/migrations/0001_init.sql")];
@@ -67,8 +67,9 @@ impl Store {
     pub fn open(folder: &Path) -> Result<Self, StoreError> {
         let path = folder.join(FILE);
         let unusable = |source| StoreError::Folder { path: folder.to_owned(), source };
-        create_private_folder(folder).map_err(unusable)?;
-        create_private_file(&path).map_err(|source| StoreError::Folder { path: path.clone(), source })?;
+        private::create_folder(folder).map_err(unusable)?;
+        // SQLite gives the files beside it the rights that this one has.
+        private::create_file(&path).map_err(|source| StoreError::Folder { path: path.clone(), source })?;
         let failed = |error| database_error(&path, error);
         let mut db = Connection::open(&path).map_err(failed)?;
         db.busy_timeout(PATIENCE).map_err(failed)?;
@@ -118,26 +119,6 @@ fn database_error(path: &Path, source: rusqlite::Error) -> StoreError {
     match source.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreError::Damaged { path },
         _ => StoreError::Database { path, source },
-    }
-}
-
-fn create_private_folder(folder: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder)
-}
-
-/// SQLite gives the files beside it the rights that this one has.
-fn create_private_file(path: &Path) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    match options.open(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        other => other.map(drop),
     }
 }
 

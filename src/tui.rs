@@ -11,14 +11,17 @@ mod completion;
 mod composer;
 mod drafts;
 mod effect;
+pub mod frames;
+mod fuzzy;
 mod history;
 mod input;
-mod keymap;
+pub mod keymap;
 mod layout;
 mod list;
 mod markdown;
 mod models;
 mod msg;
+mod page;
 mod picker;
 mod pictures;
 mod state;
@@ -27,8 +30,10 @@ pub mod theme;
 mod transcript;
 mod update;
 mod view;
+mod vim;
 mod work;
 mod wrap;
+mod writing;
 
 #[cfg(test)]
 mod tests;
@@ -40,7 +45,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use crate::msg::{Command, ModelCommand, StoredId};
+use crate::msg::{Command, HistoryCommand, ModelCommand, StoredId};
 use crate::session::Session;
 
 use effect::{Effect, Work};
@@ -54,8 +59,14 @@ use terminal::Screen;
 use theme::{Colours, Depth, Theme};
 
 pub use commands::nearest;
+pub use drafts::SpecView;
+pub use keymap::{Keymap, Preset};
 pub use pictures::graphics::Images;
-pub use state::TuiSettings;
+pub use state::{Overflow, TuiSettings};
+pub use writing::edit;
+
+/// Remembers a setting for the next start; an error is a sentence.
+pub type KeepSetting = fn(&str, &str) -> Result<(), String>;
 
 /// Why the interface ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,8 +110,11 @@ const DONE_CAPACITY: usize = 16;
 ///
 /// # Errors
 /// When the terminal can't be taken over or written.
-pub async fn run(session: Session, settings: TuiSettings) -> io::Result<Ended> {
-    let screen = Screen::enter()?;
+pub async fn run(session: Session, settings: TuiSettings, keep: KeepSetting) -> io::Result<Ended> {
+    let mut screen = Screen::enter()?;
+    if settings.mouse {
+        screen.capture_mouse(true)?;
+    }
     let (images, environment) = (settings.images, Environment::read());
     let mut inputs = Inputs::start(graphics::question(images, environment))?;
     let (width, height) = screen.size()?;
@@ -124,6 +138,10 @@ pub async fn run(session: Session, settings: TuiSettings) -> io::Result<Ended> {
     let theme =
         colours.theme(&state.theme).or_else(|_| colours.theme(theme::AUTO)).map_err(io::Error::other)?;
     state.graphics = Graphics::unasked(images, environment);
+    if state.keeps_chats {
+        // There is room for the first commands.
+        let _ = session.commands.try_send(Command::History(HistoryCommand::Prompts));
+    }
     if state.models.open.is_some() {
         // There is room for the first command.
         let _ = session.commands.try_send(Command::Models(ModelCommand::List));
@@ -143,6 +161,9 @@ pub async fn run(session: Session, settings: TuiSettings) -> io::Result<Ended> {
         started: Instant::now(),
         outbox: VecDeque::new(),
         session_is_open: true,
+        keep,
+        to_write: None,
+        is_away: false,
     };
     if let Some(stored) = resume {
         for effect in update::history::load(&mut interface.state, stored) {
@@ -181,6 +202,11 @@ struct Interface {
     /// Commands that the session manager has had no room for yet.
     outbox: VecDeque<Command>,
     session_is_open: bool,
+    keep: KeepSetting,
+    /// The draft for which an editor is to be started.
+    to_write: Option<String>,
+    /// An editor has the terminal.
+    is_away: bool,
 }
 
 impl Interface {
@@ -209,6 +235,8 @@ impl Interface {
                         let (width, height) = self.screen.size()?;
                         messages.push(Msg::Resize { width, height });
                     }
+                    // What an editor's screen was is for the editor.
+                    Input::Continued if self.is_away => continue,
                     Input::Continued => self.screen.resume()?,
                     _ => {}
                 }
@@ -225,19 +253,34 @@ impl Interface {
             while let Ok(done) = self.done.try_recv() {
                 messages.push(Msg::Done(done));
             }
+            let is_back = messages.iter().any(|message| matches!(message, Msg::Done(Done::Written(_))));
+            if self.is_away && is_back {
+                self.is_away = false;
+                self.screen.come_back()?;
+                inputs.go_on();
+                urgent = true;
+            }
             if let Some(exit) = self.apply(std::mem::take(&mut messages))? {
                 return Ok(exit);
             }
+            if let Some(draft) = self.to_write.take() {
+                inputs.pause();
+                self.screen.leave();
+                self.is_away = true;
+                self.start_editor(draft);
+            }
 
             let may_draw_at = last_drawn.map(|drawn| drawn + MIN_FRAME);
-            if self.state.dirty && (urgent || may_draw_at.is_none_or(|at| at <= Instant::now())) {
+            if self.is_away {
+                // Nothing is drawn over the editor.
+            } else if self.state.dirty && (urgent || may_draw_at.is_none_or(|at| at <= Instant::now())) {
                 self.draw()?;
                 last_drawn = Some(Instant::now());
             }
             urgent = false;
 
-            let drawing = may_draw_at.filter(|_| self.state.dirty);
-            let tick = self.state.next_tick().map(|at| self.started + at);
+            let drawing = may_draw_at.filter(|_| self.state.dirty && !self.is_away);
+            let tick = self.state.next_tick().filter(|_| !self.is_away).map(|at| self.started + at);
             let wake = [drawing, tick].into_iter().flatten().min();
             tokio::select! {
                 input = inputs.next() => waiting = Some(input),
@@ -313,6 +356,7 @@ impl Interface {
                 // Terminals that don't know the sequence ignore it.
                 tokio::task::spawn_blocking(move || clipboard::write(text));
             }
+            Effect::Write(draft) => self.to_write = Some(draft),
             Effect::Work(work) => self.start(work),
             Effect::Quit => return Ok(true),
         }
@@ -321,11 +365,22 @@ impl Interface {
 
     /// Starts work on a thread of its own. The loop's end doesn't wait for it.
     fn start(&self, work: Work) {
-        let (sender, folder) = (self.done_sender.clone(), self.folder.clone());
+        let (sender, folder, keep) = (self.done_sender.clone(), self.folder.clone(), self.keep);
         tokio::task::spawn_blocking(move || {
-            let done = work::work(work, &folder);
+            let done = match work {
+                Work::Keep { setting, value } => Done::Kept(keep(setting, &value)),
+                work => work::work(work, &folder),
+            };
             // Without a receiver the interface has ended.
             let _ = sender.blocking_send(done);
+        });
+    }
+
+    /// Starts the editor, which has the terminal until its result is here.
+    fn start_editor(&self, draft: String) {
+        let sender = self.done_sender.clone();
+        tokio::task::spawn_blocking(move || {
+            let _ = sender.blocking_send(Done::Written(writing::write(&draft)));
         });
     }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::form;
 use super::record::{Record, key_of};
 use crate::chat::{Detail, Part};
-use crate::cli::{BatchArgs, Overflow};
+use crate::cli::{BatchArgs, BatchOverflow};
 use crate::msg::{Form, ModelInfo, Mtp, TurnOptions};
 use crate::settings::Settings;
 
@@ -18,7 +18,7 @@ const TEMPLATE_FUEL: u64 = 10_000_000;
 
 pub struct Plan {
     pub system: Option<String>,
-    pub overflow: Overflow,
+    pub overflow: BatchOverflow,
     pub options: TurnOptions,
     /// Leaves out what differs from run to run.
     pub is_deterministic: bool,

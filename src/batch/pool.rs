@@ -18,7 +18,7 @@ use super::progress::{Counts, Progress};
 use super::record::{Record, Shape, key_of};
 use super::resume::{Earlier, Kept};
 use crate::chat::{Channel, Message, Part, Role};
-use crate::cli::{BatchArgs, InputForm, OnError, OutputForm, Overflow};
+use crate::cli::{BatchArgs, BatchOverflow, InputForm, OnError, OutputForm};
 use crate::msg::{Command, ConversationId, ErrorCode, Event, Finish, TurnError, TurnId, TurnOptions};
 
 /// Answers that may wait for a slow one before them.
@@ -399,7 +399,7 @@ impl Pool<'_> {
         let is_question = |message: &Message| message.role == Role::User;
         let next = messages.iter().skip(first + 1).position(is_question).map(|at| first + 1 + at);
         match (self.plan.overflow, next) {
-            (Overflow::DropOldest, Some(next)) => {
+            (BatchOverflow::DropOldest, Some(next)) => {
                 messages.drain(first..next);
                 true
             }

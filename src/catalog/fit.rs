@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use crate::engine::generate::{EngineError, LoadOptions};
 use crate::engine::inspect::{self, Inspection};
+use crate::engine::weights::quantised::Bits;
 use crate::hub::names::ModelRef;
 use crate::hub::select::Wanted;
 use crate::hub::{Hub, HubError};
+use crate::msg::{Judgement, Verdict};
 use crate::paths;
-use crate::units::ByteSize;
 
 /// How much of a GGUF file its header is taken to be, each tried when the one before was too little: the vocabulary is
 /// in it.
@@ -30,20 +31,25 @@ pub struct Fit {
 }
 
 impl Fit {
-    /// The verdict in a few words.
-    pub fn verdict(&self) -> String {
+    /// What that means for this machine.
+    pub fn judgement(&self) -> Judgement {
         let memory = &self.inspection.memory;
-        let quantised = match self.inspection.bits {
-            Some(bits) => format!(" as {}", bits.name()),
-            None => String::new(),
-        };
-        match (memory.fits(), memory.available, memory.fitting_context) {
-            (Some(true), Some(available), _) => {
-                format!("fits{quantised}, {} to spare", ByteSize(available - memory.needs.total()))
-            }
-            (Some(false), _, Some(tokens)) => format!("fits{quantised} with --context {tokens}"),
-            (Some(false), ..) => "too big".into(),
-            _ => "can't be told: the GPU doesn't say how much memory it has".into(),
+        let needs_bytes = memory.needs.total();
+        Judgement {
+            download_bytes: self.download_bytes,
+            needs_bytes,
+            context_tokens: memory.context_tokens,
+            terms: memory.needs.terms().to_vec(),
+            quant: self.inspection.bits.map(Bits::name),
+            tokens_per_second: None,
+            verdict: match (memory.available, memory.fitting_context) {
+                (None, _) => Verdict::Unknown,
+                (Some(available), _) if needs_bytes <= available => {
+                    Verdict::Fits { spare_bytes: available - needs_bytes }
+                }
+                (Some(_), Some(context_tokens)) => Verdict::FitsAt { context_tokens },
+                (Some(_), None) => Verdict::TooBig,
+            },
         }
     }
 }

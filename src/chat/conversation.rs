@@ -4,6 +4,8 @@
 //! said is ever lost. The path from the first message to the *head* is what the screen shows and the model reads.
 //! Nodes are numbered in the order in which they came, so a parent's number is always smaller.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Message, Part, Role};
@@ -71,6 +73,8 @@ pub struct Conversation {
     pub system: Option<String>,
     nodes: Vec<Node>,
     head: Option<NodeId>,
+    /// What the model doesn't read, to save room.
+    left_out: BTreeSet<NodeId>,
 }
 
 impl Conversation {
@@ -85,7 +89,8 @@ impl Conversation {
         nodes: Vec<Node>,
         head: Option<NodeId>,
     ) -> Self {
-        let mut conversation = Self { title, system, nodes: Vec::with_capacity(nodes.len()), head: None };
+        let mut conversation =
+            Self { title, system, nodes: Vec::with_capacity(nodes.len()), ..Self::default() };
         for mut node in nodes {
             node.parent = node.parent.filter(|parent| conversation.node(*parent).is_some());
             conversation.nodes.push(node);
@@ -168,15 +173,16 @@ impl Conversation {
         self.path_to(Some(end)).into_iter().find(|id| !shown.contains(id))
     }
 
-    /// What the model reads before the message `before`, or all of it. Questions without an answer are left out,
-    /// because templates expect the roles to alternate.
-    pub fn messages(&self, before: Option<NodeId>) -> Vec<Message> {
-        let system = self.system.as_deref().map(|text| Message::text(Role::System, text));
-        let mut messages: Vec<Message> = system.into_iter().collect();
-        let drop_question = |messages: &mut Vec<Message>| {
-            messages.pop_if(|message| message.role == Role::User);
+    /// What the model reads before the message `before`, or all of it: the system prompt, which is no node, and the
+    /// messages of the path. Questions without an answer are left out, because templates expect the roles to
+    /// alternate, and so is what a person left out.
+    pub fn messages(&self, before: Option<NodeId>) -> Vec<(Option<NodeId>, Message)> {
+        let system = self.system.as_deref().map(|text| (None, Message::text(Role::System, text)));
+        let mut messages: Vec<(Option<NodeId>, Message)> = system.into_iter().collect();
+        let drop_question = |messages: &mut Vec<(Option<NodeId>, Message)>| {
+            messages.pop_if(|(_, message)| message.role == Role::User);
         };
-        for id in self.path() {
+        for id in self.path().into_iter().filter(|id| !self.left_out.contains(id)) {
             if before == Some(id) {
                 break;
             }
@@ -184,14 +190,37 @@ impl Conversation {
             match node.message.role {
                 Role::User => {
                     drop_question(&mut messages);
-                    messages.push(node.message.clone());
+                    messages.push((Some(id), node.message.clone()));
                 }
                 Role::Assistant if says_nothing(&node.message) => drop_question(&mut messages),
-                Role::Assistant | Role::System | Role::Tool => messages.push(node.message.clone()),
+                Role::Assistant | Role::System | Role::Tool => {
+                    messages.push((Some(id), node.message.clone()))
+                }
             }
         }
         drop_question(&mut messages);
         messages
+    }
+
+    /// Whether the model doesn't read this message.
+    pub fn is_left_out(&self, id: NodeId) -> bool {
+        self.left_out.contains(&id)
+    }
+
+    /// Has the model read a question and its answer no more, or again. Gives what that concerns.
+    pub fn leave_out(&mut self, id: NodeId, leaves_out: bool) -> Vec<NodeId> {
+        let path = self.path();
+        let Some(at) = path.iter().position(|on_path| *on_path == id) else { return Vec::new() };
+        let is = |at: usize, role| self.node(path[at]).is_some_and(|node| node.message.role == role);
+        let start = (0..=at).rev().find(|at| is(*at, Role::User)).unwrap_or(at);
+        let end = (start + 1..path.len()).find(|at| is(*at, Role::User)).unwrap_or(path.len());
+        for id in &path[start..end] {
+            match leaves_out {
+                true => self.left_out.insert(*id),
+                false => self.left_out.remove(id),
+            };
+        }
+        path[start..end].to_vec()
     }
 }
 
@@ -239,7 +268,7 @@ mod tests {
     }
 
     fn texts(conversation: &Conversation) -> Vec<String> {
-        conversation.messages(None).iter().map(Message::plain_text).collect()
+        conversation.messages(None).iter().map(|(_, message)| message.plain_text()).collect()
     }
 
     #[test]
@@ -274,6 +303,19 @@ mod tests {
         assert_eq!(texts(&chat), ["good", "\u{1b}[1mraw"]);
         assert_eq!(chat.messages(Some(good)), []);
         assert_eq!(chat.messages(Some(open)).len(), 2);
+    }
+
+    #[test]
+    fn a_question_is_left_out_with_its_answer() {
+        let mut chat = Conversation::new(Some("be brief".into()));
+        let one = ask(&mut chat, None, "one");
+        let first = answer(&mut chat, one, "1");
+        let two = ask(&mut chat, Some(first), "two");
+        answer(&mut chat, two, "2");
+        assert_eq!(chat.leave_out(first, true), [one, first]);
+        assert_eq!(texts(&chat), ["be brief", "two", "2"]);
+        chat.leave_out(one, false);
+        assert_eq!(texts(&chat).len(), 5);
     }
 
     #[test]

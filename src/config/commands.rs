@@ -3,14 +3,17 @@
 use std::env;
 use std::io::{self, Write};
 use std::path::Path;
-use std::process::Command;
 
-use crate::cli::ConfigCommand;
+use clap::CommandFactory;
+use clap::parser::ValueSource;
+
+use crate::cli::{Cli, ConfigCommand};
 use crate::sanitize::one_line;
+use crate::tui::{self, Preset};
 
 use super::edit::{TEMPLATE, set, user_file, write};
 use super::files::{Config, ConfigError, Origin, check_text, read};
-use super::{KEYS, Key, known, variable};
+use super::{KEYS, Key, keys, known, variable};
 
 /// # Errors
 /// A sentence.
@@ -20,8 +23,13 @@ pub fn run(command: &ConfigCommand, explicit: Option<&Path>) -> Result<(), Strin
         ConfigCommand::Show { origin } => {
             let config = load(explicit)?;
             let mut out = String::new();
+            let flags = flags();
             for key in &KEYS {
-                let (value, from) = holds(&config, key.name);
+                let given = flags.iter().find(|(name, _)| *name == key.name);
+                let (value, from) = match given {
+                    Some((_, value)) => (Some(value.clone()), Origin::Flag),
+                    None => holds(&config, key.name),
+                };
                 let line = match value {
                     Some(value) => format!("{} = {}", key.name, shown(key, &value)),
                     None => format!("{} is not set", key.name),
@@ -49,15 +57,42 @@ pub fn run(command: &ConfigCommand, explicit: Option<&Path>) -> Result<(), Strin
         ConfigCommand::Check { file: Some(file) } => {
             let text =
                 read(file).map_err(said)?.ok_or_else(|| format!("there is no file {}", file.display()))?;
-            check_text(file, &text).map_err(said)
+            match keys::is_keymap(file) {
+                true => keys::check(file, &text, Preset::Default).map(drop),
+                false => check_text(file, &text).map_err(said),
+            }
         }
-        ConfigCommand::Check { file: None } => load(explicit).map(drop),
-        ConfigCommand::Edit => edit(),
+        ConfigCommand::Check { file: None } => keys::load(preset(&load(explicit)?)).map(drop),
+        ConfigCommand::Edit { keys: true } => keys::edit(preset(&load(explicit)?)),
+        ConfigCommand::Edit { keys: false } => edit(),
     }
 }
 
 fn load(explicit: Option<&Path>) -> Result<Config, String> {
     Config::load(explicit, &env::current_dir().unwrap_or_default()).map_err(|error| error.to_string())
+}
+
+/// Settings that the command line gives.
+fn flags() -> Vec<(&'static str, String)> {
+    let whole = Cli::command().get_matches();
+    // Flags for all commands are known to the last one.
+    let last = std::iter::successors(Some(&whole), |matches| Some(matches.subcommand()?.1)).last();
+    let Some(matches) = last else { return Vec::new() };
+    let given = |key: &'static Key| {
+        let id = key.name.rsplit('.').next().unwrap_or(key.name);
+        let value = matches.try_get_raw(id).ok()??.next_back()?.to_string_lossy().into_owned();
+        (matches.value_source(id) == Some(ValueSource::CommandLine)).then_some((key.name, value))
+    };
+    let mut flags: Vec<(&'static str, String)> = KEYS.iter().filter_map(given).collect();
+    if matches.get_flag("no_history") {
+        flags.push(("history.save", "off".into()));
+    }
+    flags
+}
+
+/// Whose keys hold.
+fn preset(config: &Config) -> Preset {
+    config.get("ui.keys").and_then(|(_, value, _)| value.parse().ok()).unwrap_or_default()
 }
 
 /// What holds without any flag.
@@ -91,21 +126,7 @@ fn edit() -> Result<(), String> {
     if read(&path).map_err(|error| error.to_string())?.is_none() {
         write(&path, TEMPLATE).map_err(|error| error.to_string())?;
     }
-    let named = ["VISUAL", "EDITOR"]
-        .into_iter()
-        .find_map(|name| env::var(name).ok().filter(|it| !it.trim().is_empty()));
-    let editor = named.unwrap_or_else(|| if cfg!(windows) { "notepad" } else { "vi" }.to_owned());
-    // Editors are often named with their flags, as in `code --wait`.
-    let mut words = editor.split_whitespace();
-    let program = words.next().unwrap_or("vi");
-    let status = Command::new(program).args(words).arg(&path).status();
-    match status {
-        Ok(status) if status.success() => {}
-        Ok(_) => return Err(format!("{program} ended with an error; {} may be unchanged", path.display())),
-        Err(error) => {
-            return Err(format!("{program} can't be started: {error}; EDITOR names another editor"));
-        }
-    }
+    tui::edit(&path)?;
     let text = read(&path).map_err(|error| error.to_string())?.unwrap_or_default();
     check_text(&path, &text).map_err(|error| error.to_string())
 }

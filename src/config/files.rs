@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 use super::edit::user_file;
+use super::named::Named;
 use super::{KEYS, Key, known};
 
 /// Settings of a project, in its folder.
@@ -74,6 +75,8 @@ struct Checked {
     path: PathBuf,
     values: Vec<(&'static str, String)>,
     remotes: Vec<(String, RemoteEntry)>,
+    /// Personas and presets, by their whole names.
+    named: Vec<(Named, String)>,
 }
 
 impl Config {
@@ -106,6 +109,11 @@ impl Config {
     pub fn remote(&self, name: &str) -> Option<&RemoteEntry> {
         let all = self.files.iter().flat_map(|file| &file.remotes);
         all.into_iter().find(|(known, _)| known == name).map(|(_, entry)| entry)
+    }
+
+    /// Personas and presets, the most important file's first.
+    pub(super) fn named(&self) -> impl DoubleEndedIterator<Item = &(Named, String)> {
+        self.files.iter().flat_map(|file| &file.named)
     }
 
     /// The value of a setting and where it is from.
@@ -143,7 +151,7 @@ fn check(path: &Path, text: &str, is_project: bool) -> Result<Checked, ConfigErr
     })?;
     let mut found = Vec::new();
     flatten("", &table, &mut found);
-    let mut values = Vec::new();
+    let (mut values, mut named) = (Vec::new(), Vec::new());
     let mut remotes: Vec<(String, RemoteEntry)> = Vec::new();
     for (name, value) in found {
         if let Some(rest) = name.strip_prefix("remote.") {
@@ -155,6 +163,17 @@ fn check(path: &Path, text: &str, is_project: bool) -> Result<Checked, ConfigErr
                 path: path.to_owned(),
                 why: format!("{name}: {why}"),
             })?;
+            continue;
+        }
+        if let Some(one) = Named::parse(&name) {
+            let harmless = one.check(&value).map_err(|why| ConfigError::Unknown {
+                path: path.to_owned(),
+                why: format!("{name}: {why}"),
+            })?;
+            if is_project && !harmless {
+                return Err(ConfigError::Harmful { path: path.to_owned(), name: "personas" });
+            }
+            named.push((one, value));
             continue;
         }
         let key = known(&name).map_err(|why| ConfigError::Unknown { path: path.to_owned(), why })?;
@@ -171,7 +190,7 @@ fn check(path: &Path, text: &str, is_project: bool) -> Result<Checked, ConfigErr
         })?;
         values.push((key.name, value));
     }
-    Ok(Checked { path: path.to_owned(), values, remotes })
+    Ok(Checked { path: path.to_owned(), values, remotes, named })
 }
 
 /// `office.url` and its like.

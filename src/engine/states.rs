@@ -21,6 +21,7 @@ use super::cache::saved::{self, Head};
 use super::cache::{Cache, Checkpoint, TokenKey};
 use super::unfinished;
 use super::weights;
+use crate::private;
 use crate::units::hex;
 
 /// Bytes of all files together.
@@ -112,7 +113,7 @@ impl States {
     /// If there is no file then. It would have saved time; nothing else is lost.
     pub fn save(&self, cache: &Cache, checkpoints: &[Checkpoint]) -> io::Result<()> {
         let folder = &self.options.folder;
-        create_private(folder)?;
+        private::create_folder(folder)?;
         unfinished::remove_old(folder);
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -186,20 +187,9 @@ fn name(model: &str, file: &[u8]) -> String {
 
 /// What was said in a conversation is its user's alone.
 #[cfg(unix)]
-fn create_private(folder: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
-}
-
-#[cfg(unix)]
 fn make_private(file: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(file, fs::Permissions::from_mode(0o600))
-}
-
-#[cfg(not(unix))]
-fn create_private(folder: &Path) -> io::Result<()> {
-    fs::create_dir_all(folder)
 }
 
 #[cfg(not(unix))]

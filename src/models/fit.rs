@@ -50,7 +50,7 @@ pub async fn fits(hub: &Hub, load: &LoadOptions, names: &[String], as_json: bool
                     bytes => ByteSize(bytes).to_string(),
                 },
                 ByteSize(fit.inspection.memory.needs.total()).to_string(),
-                fit.verdict(),
+                fit.judgement().words(),
             ],
             Err(error) => vec![one_line(&name), String::new(), String::new(), one_line(&error.to_string())],
         })

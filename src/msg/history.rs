@@ -45,6 +45,8 @@ pub enum HistoryCommand {
     Find {
         query: String,
     },
+    /// What a person asked lately, in all conversations. Answered by `Prompts`.
+    Prompts,
     /// Loads a conversation, the latest if none is named. Answered by `Loaded`.
     Load {
         conversation: ConversationId,
@@ -73,7 +75,12 @@ impl HistoryCommand {
             | Self::Rename { .. }
             | Self::Delete { .. }
             | Self::Undelete { .. } => true,
-            Self::Add { .. } | Self::Follow { .. } | Self::SetHead { .. } | Self::SetSystem { .. } => false,
+            // Nobody misses earlier prompts that aren't there.
+            Self::Prompts
+            | Self::Add { .. }
+            | Self::Follow { .. }
+            | Self::SetHead { .. }
+            | Self::SetSystem { .. } => false,
         }
     }
 }
@@ -89,6 +96,8 @@ pub enum HistoryEvent {
         query: String,
         found: Vec<Found>,
     },
+    /// The latest last.
+    Prompts(Vec<String>),
     Loaded {
         conversation: ConversationId,
         stored: StoredId,

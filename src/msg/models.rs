@@ -2,11 +2,16 @@
 //!
 //! A model goes by the name that `--model` takes.
 
+use crate::units::ByteSize;
+
 /// Face to session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModelCommand {
     /// What there is to choose from. Answered by `Listed`, then by `Judged` for one after the other.
     List,
+    /// Most tokens that a prompt and its answer may have together, for verdicts and for what is loaded from now on.
+    /// There is no answer.
+    Context(u32),
     /// Looks on the Hub for names with these words. Answered by `Found`.
     Search(String),
     /// Asks whether a model would fit. Answered by `Judged`.
@@ -61,6 +66,8 @@ pub enum ModelEvent {
 pub struct Machine {
     pub memory_bytes: Option<u64>,
     pub disk_bytes: Option<u64>,
+    /// How fast the CPU reads its memory, a second.
+    pub bandwidth_bytes: Option<u64>,
     /// Where models are kept.
     pub folder: Option<String>,
     pub offline: bool,
@@ -86,7 +93,24 @@ pub struct Judgement {
     pub context_tokens: usize,
     /// What it takes, by part.
     pub terms: Vec<(&'static str, u64)>,
+    /// Fewer bits than the files have, by their name, if it is to be loaded so.
+    pub quant: Option<&'static str>,
+    /// A guess at the speed of writing; unknown on a device with memory of its own.
+    pub tokens_per_second: Option<u32>,
     pub verdict: Verdict,
+}
+
+impl Judgement {
+    /// The verdict in a few words.
+    pub fn words(&self) -> String {
+        let quant = self.quant.map(|name| format!(" as {name}")).unwrap_or_default();
+        match self.verdict {
+            Verdict::Fits { spare_bytes } => format!("fits{quant}, {} to spare", ByteSize(spare_bytes)),
+            Verdict::FitsAt { context_tokens } => format!("fits{quant} with --context {context_tokens}"),
+            Verdict::TooBig => "too big".into(),
+            Verdict::Unknown => "can't be told: the GPU doesn't say how much memory it has".into(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

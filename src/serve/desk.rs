@@ -135,6 +135,7 @@ impl Clerk {
             | Event::TurnFailed { turn, .. } => (*turn, true),
             Event::PictureReady { .. }
             | Event::PictureRefused { .. }
+            | Event::Examined { .. }
             | Event::Models(_)
             | Event::History(_) => return,
         };

@@ -3,13 +3,12 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::chat::conversation::{Answered, Ending, Figures, NodeId};
 use crate::msg::{ConversationId, Event, Finish, HistoryCommand, HistoryEvent, TurnId};
-use crate::store::{Job, Writer};
+use crate::store::{Job, Keep, Writer};
 
 use super::Running;
 
@@ -35,10 +34,10 @@ impl Keeper {
     /// # Errors
     /// If the system has no thread left.
     pub fn start(
-        folder: PathBuf,
+        keep: Keep,
         tell: impl Fn(HistoryEvent) + Send + 'static,
     ) -> io::Result<(Self, JoinHandle<()>)> {
-        let (writer, thread) = Writer::start(folder, tell)?;
+        let (writer, thread) = Writer::start(keep, tell)?;
         Ok((Self { writer, followed: HashMap::new(), due: None }, thread))
     }
 

@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use super::Done;
+use super::{Done, speed};
 use crate::catalog::{self, fit, here, resolve};
 use crate::engine::built_in;
 use crate::engine::generate::LoadOptions;
@@ -42,6 +42,7 @@ impl Models {
     pub fn command(&mut self, command: ModelCommand) {
         match command {
             ModelCommand::List => self.beside(list),
+            ModelCommand::Context(tokens) => self.load.context_tokens = Some(tokens as usize),
             ModelCommand::Judge(name) => self.beside(move |load, tell| {
                 let judgement = judge(load, &name);
                 tell(ModelEvent::Judged { name, judgement });
@@ -142,6 +143,7 @@ fn machine() -> Machine {
     Machine {
         memory_bytes: ram::available(),
         disk_bytes: folder.as_deref().and_then(space::free),
+        bandwidth_bytes: Some(speed::bandwidth()),
         folder: folder.map(|folder| one_line(&folder.display().to_string())),
         offline: options.is_some_and(|options| options.offline),
     }
@@ -227,22 +229,8 @@ fn judge(load: &LoadOptions, name: &str) -> Result<Judgement, String> {
             inspection: fit::look(load, find(name)?).map_err(|error| error.to_string())?,
         },
     };
-    let memory = &fit.inspection.memory;
-    let needs_bytes = memory.needs.total();
-    Ok(Judgement {
-        download_bytes: fit.download_bytes,
-        needs_bytes,
-        context_tokens: memory.context_tokens,
-        terms: memory.needs.terms().to_vec(),
-        verdict: match (memory.available, memory.fitting_context) {
-            (None, _) => Verdict::Unknown,
-            (Some(available), _) if needs_bytes <= available => {
-                Verdict::Fits { spare_bytes: available - needs_bytes }
-            }
-            (Some(_), Some(context_tokens)) => Verdict::FitsAt { context_tokens },
-            (Some(_), None) => Verdict::TooBig,
-        },
-    })
+    let judgement = fit.judgement();
+    Ok(Judgement { tokens_per_second: speed::estimate(&fit.inspection), ..judgement })
 }
 
 /// Where a model is that is here.

@@ -170,24 +170,28 @@ impl Store {
         Ok(title)
     }
 
-    /// Removes for good what was deleted long ago.
+    /// Removes for good what was deleted long ago, and what didn't change for so many days.
     ///
     /// # Errors
     /// `Damaged` and `Database`.
-    pub fn purge(&self) -> Result<(), StoreError> {
+    pub fn purge(&self, keep_days: Option<u32>) -> Result<(), StoreError> {
+        const DAY_MS: i64 = 24 * 60 * 60 * 1000;
         let failed = |error| self.failed(error);
         let before = now_ms() - KEEP_DELETED_MS;
+        let unchanged_since = keep_days.map_or(i64::MIN, |days| now_ms() - i64::from(days) * DAY_MS);
+        let times = [before, unchanged_since];
         let mut names = self
             .db
             .prepare(
                 "SELECT DISTINCT p.sha256 FROM pictures AS p JOIN messages AS m ON m.id = p.message \
                  JOIN conversations AS c ON c.id = m.conversation \
-                 WHERE c.deleted_ms < ?1 AND p.sha256 IS NOT NULL",
+                 WHERE (c.deleted_ms < ?1 OR c.changed_ms < ?2) AND p.sha256 IS NOT NULL",
             )
             .map_err(failed)?;
-        let pictures = names.query_map([before], |row| row.get(0)).map_err(failed)?;
+        let pictures = names.query_map(times, |row| row.get(0)).map_err(failed)?;
         let pictures = pictures.collect::<Result<Vec<String>, _>>().map_err(failed)?;
-        self.db.execute("DELETE FROM conversations WHERE deleted_ms < ?1", [before]).map_err(failed)?;
+        let sql = "DELETE FROM conversations WHERE deleted_ms < ?1 OR changed_ms < ?2";
+        self.db.execute(sql, times).map_err(failed)?;
         self.remove_pictures(&pictures);
         Ok(())
     }

@@ -11,7 +11,8 @@ use sha2::{Digest, Sha256};
 
 use crate::chat::{Picture, PictureSource};
 
-use super::{Store, create_private_folder};
+use super::Store;
+use crate::private;
 use crate::units::hex;
 
 /// Larger files aren't read again.
@@ -32,7 +33,7 @@ impl Store {
         if path.exists() {
             return Ok(Some(sha256));
         }
-        create_private_folder(path.parent().unwrap_or(&self.folder))?;
+        private::create_folder(path.parent().unwrap_or(&self.folder))?;
         // Under another name first: a file with this name is always whole.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -17,6 +17,9 @@ const COLUMNS: &str = "c.id, c.title, \
     strftime('%Y-%m-%d %H:%M', c.changed_ms / 1000, 'unixepoch', 'localtime'), \
     (SELECT count(*) FROM messages AS m WHERE m.conversation = c.id)";
 
+/// More than anybody looks through.
+const MAX_PROMPTS: i64 = 500;
+
 impl Store {
     /// Conversations in which every one of the words occurs, in a message or in the title; all if there are no
     /// words. The one that changed last comes first.
@@ -63,6 +66,26 @@ impl Store {
             }
         }
         Ok(all)
+    }
+
+    /// What a person asked lately, each once, the latest last.
+    ///
+    /// # Errors
+    /// `Damaged` and `Database`.
+    pub fn prompts(&self) -> Result<Vec<String>, StoreError> {
+        let failed = |error| self.failed(error);
+        let mut statement = self
+            .db
+            .prepare(
+                "SELECT m.text FROM messages AS m JOIN conversations AS c ON c.id = m.conversation \
+                 WHERE m.role = 'user' AND m.text <> '' AND c.deleted_ms IS NULL \
+                 GROUP BY m.text ORDER BY max(m.id) DESC LIMIT ?1",
+            )
+            .map_err(failed)?;
+        let rows = statement.query_map([MAX_PROMPTS], |row| row.get(0)).map_err(failed)?;
+        let mut prompts = rows.collect::<Result<Vec<String>, _>>().map_err(failed)?;
+        prompts.reverse();
+        Ok(prompts)
     }
 
     /// Where a word occurs first in a conversation.

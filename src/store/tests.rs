@@ -1,5 +1,6 @@
 //! What is kept, found and given back, on real files.
 
+use std::fs;
 use std::sync::mpsc;
 use std::thread;
 
@@ -85,10 +86,10 @@ fn a_picture_is_kept_once_by_its_content() {
     assert_eq!(n_files(), 1);
 
     store.delete(stored).unwrap();
-    store.purge().unwrap();
+    store.purge(None).unwrap();
     assert_eq!(n_files(), 1, "it can still be taken back");
     store.db.execute("UPDATE conversations SET deleted_ms = 1", []).unwrap();
-    store.purge().unwrap();
+    store.purge(None).unwrap();
     assert_eq!(n_files(), 0);
     assert!(matches!(store.undelete(stored), Err(StoreError::Unknown(_))));
 }
@@ -171,7 +172,7 @@ fn writer(folder: &Path) -> (Writer, thread::JoinHandle<()>, mpsc::Receiver<Hist
     let emit = move |event| {
         let _ = sender.send(event);
     };
-    let (writer, thread) = Writer::start(folder.to_owned(), emit).unwrap();
+    let (writer, thread) = Writer::start(folder.to_owned().into(), emit).unwrap();
     (writer, thread, events)
 }
 

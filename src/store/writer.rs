@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
@@ -14,6 +14,20 @@ use crate::msg::{ConversationId, HistoryCommand, HistoryEvent, StoredId};
 
 use super::conversations::NewMessage;
 use super::{Store, StoreError};
+
+/// Where conversations are kept, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keep {
+    pub folder: PathBuf,
+    /// From their last change on; `None` is for ever.
+    pub days: Option<u32>,
+}
+
+impl From<PathBuf> for Keep {
+    fn from(folder: PathBuf) -> Self {
+        Self { folder, days: None }
+    }
+}
 
 #[derive(Debug)]
 pub enum Job {
@@ -39,12 +53,12 @@ impl Writer {
     /// # Errors
     /// If the system has no thread left.
     pub fn start(
-        folder: PathBuf,
+        keep: Keep,
         emit: impl Fn(HistoryEvent) + Send + 'static,
     ) -> io::Result<(Self, JoinHandle<()>)> {
         let (sender, jobs) = channel();
         let thread =
-            std::thread::Builder::new().name("history".into()).spawn(move || run(&folder, &jobs, emit))?;
+            std::thread::Builder::new().name("history".into()).spawn(move || run(&keep, &jobs, emit))?;
         Ok((Self { jobs: sender }, thread))
     }
 
@@ -55,8 +69,8 @@ impl Writer {
     }
 }
 
-fn run(folder: &Path, jobs: &Receiver<Job>, emit: impl Fn(HistoryEvent)) {
-    let store = Store::open(folder).and_then(|store| store.purge().map(|()| store));
+fn run(keep: &Keep, jobs: &Receiver<Job>, emit: impl Fn(HistoryEvent)) {
+    let store = Store::open(&keep.folder).and_then(|store| store.purge(keep.days).map(|()| store));
     let mut history = match store {
         Ok(store) => History { store, open: HashMap::new(), is_off: false },
         Err(error) => {
@@ -151,6 +165,7 @@ impl History {
             HistoryCommand::Find { query } => {
                 self.store.find(&query).map(|found| HistoryEvent::Found { query, found })
             }
+            HistoryCommand::Prompts => self.store.prompts().map(HistoryEvent::Prompts),
             HistoryCommand::Load { conversation, stored } => self.load(conversation, stored),
             HistoryCommand::Rename { stored, title } => {
                 self.store.rename(stored, &title).map(|()| renamed(stored, title))

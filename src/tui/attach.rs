@@ -26,6 +26,14 @@ pub struct Attached {
     /// `None` while the session manager reads the file.
     pub facts: Option<PictureFacts>,
     pub preview: Option<Preview>,
+    /// As it was before a part of it was cut out.
+    pub whole: Option<Box<Picture>>,
+}
+
+impl Attached {
+    pub fn new(id: PictureId, kind: Kind, what: Picture) -> Self {
+        Self { id, kind, what, facts: None, preview: None, whole: None }
+    }
 }
 
 /// A message before it is sent.
@@ -115,9 +123,6 @@ mod tests {
 
     fn photo(name: &str) -> Attached {
         Attached {
-            id: PictureId(1),
-            kind: Kind::Still,
-            what: Picture::file(name.into(), Detail::Auto),
             facts: Some(PictureFacts {
                 width: 4032,
                 height: 3024,
@@ -127,7 +132,7 @@ mod tests {
                 tokens: 972,
                 full_tokens: 11_844,
             }),
-            preview: None,
+            ..Attached::new(PictureId(1), Kind::Still, Picture::file(name.into(), Detail::Auto))
         }
     }
 

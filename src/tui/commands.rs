@@ -1,8 +1,10 @@
 //! Slash commands: one table for parsing, completion and help, and the settings that `/set` knows.
 
+use std::str::FromStr;
+
 use crate::chat::Detail;
 use crate::chat::export::Format;
-use crate::msg::{Mtp, StoredId, TurnOptions};
+use crate::msg::{Mtp, SamplingOptions, StoredId, TurnOptions};
 
 use super::drafts::SpecView;
 
@@ -48,6 +50,63 @@ pub enum Slash {
     Export(Format, String),
     /// With nothing, it is chosen from a list.
     Theme(Option<String>),
+    /// The answer with this number, or the last one.
+    Compare(Option<usize>),
+    Context,
+    Prompt,
+    Drop(usize),
+    /// With nothing, it is chosen from a list.
+    Persona(Option<String>),
+    /// With nothing, it is chosen from a list.
+    Preset(Option<String>),
+    /// Of the picture with this number in the draft, this part; all of it again.
+    Crop(usize, Option<Region>),
+    /// Paths as typed.
+    File(String),
+    /// With nothing: the other way round.
+    Mouse(Option<bool>),
+    Raw,
+}
+
+/// A part of a picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Region {
+    Left,
+    Right,
+    Top,
+    Bottom,
+    Middle,
+    /// In pixels.
+    Area {
+        x: u32,
+        y: u32,
+        width: u32,
+        height: u32,
+    },
+}
+
+impl FromStr for Region {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let area = || {
+            let (corner, size) = text.rsplit_once(',')?;
+            let (x, y) = corner.split_once(',')?;
+            let (width, height) = size.split_once('x')?;
+            let number = |text: &str| text.trim().parse().ok();
+            let (width, height) = (number(width)?, number(height)?);
+            Some(Self::Area { x: number(x)?, y: number(y)?, width, height })
+                .filter(|_| width > 0 && height > 0)
+        };
+        Ok(match text {
+            "left" => Self::Left,
+            "right" => Self::Right,
+            "top" => Self::Top,
+            "bottom" => Self::Bottom,
+            "middle" => Self::Middle,
+            _ => area().ok_or("expected left, right, top, bottom, middle, off or X,Y,WIDTHxHEIGHT")?,
+        })
+    }
 }
 
 /// What `/copy` copies.
@@ -108,19 +167,29 @@ pub const COMMANDS: &[Spec] = &[
     spec("regen", "[SEED]", "another answer; the one before stays as a branch"),
     spec("continue", "", "go on with an answer that was cut off"),
     spec("undo", "", "take back the last message, change of branch or deletion"),
+    spec("compare", "[N]", "answer [N], or the last one, beside another one to the same question"),
     spec("copy", "[N|cN]", "copy the last answer, message [N] or code block N"),
     spec("export", "md|json|html [FILE]", "write this conversation to a new file"),
+    spec("file", "PATH…", "put text files into the draft, folded"),
     spec("image", "[PATH…]", "attach pictures; alone, pick one (Ctrl+O)"),
     spec("clip", "PATH", "attach a GIF as a moving picture"),
     spec("paste", "", "attach the clipboard's picture, paste its text"),
+    spec("crop", "N left|right|top|bottom|middle|X,Y,WxH|off", "only a part of picture N of the draft"),
     spec("detail", "low|auto|high|PIXELS", "how much the model sees of pictures"),
     spec("clear-attachments", "", "take all pictures back"),
     spec("think", "on|off", "let the model think before it answers"),
     spec("mtp", "off|auto|N", "how many tokens the model guesses ahead"),
-    spec("spec", "off|lane", "hide or show those guesses (Ctrl+E)"),
+    spec("spec", "off|lane|tint", "those guesses as a line or as a tint of the answer (Ctrl+E)"),
     spec("system", "[TEXT]", "show or set the system prompt; off removes it"),
+    spec("persona", "[NAME]", "a system prompt of the settings; off removes it"),
+    spec("preset", "[NAME]", "sampling as the settings call it"),
     spec("set", "[KEY VALUE]", "sampling settings; the value default undoes one"),
+    spec("context", "", "what fills the context, message by message"),
+    spec("prompt", "", "what the model reads, word for word"),
+    spec("drop", "N", "leave message [N] and its answer out of what the model reads; again: back in"),
     spec("theme", "[NAME]", "colours; alone, try them out"),
+    spec("raw", "", "answers as they were written, without Markdown; again: with"),
+    spec("mouse", "[on|off]", "the mouse here, or left to the terminal (F2)"),
     spec("stats", "", "figures of the last answer"),
     spec("quit", "", "leave"),
 ];
@@ -160,7 +229,7 @@ pub fn parse(line: &str) -> Result<Line, String> {
         "paste" => Slash::Paste,
         "clear-attachments" => Slash::ClearAttachments,
         "detail" => Slash::Detail(parse_detail(arguments)?),
-        "think" => Slash::Think(parse_think(arguments)?),
+        "think" => Slash::Think(parse_switch(name, arguments)?),
         "mtp" => Slash::Mtp(parse_mtp(arguments)?),
         "spec" => Slash::Spec(parse_spec(arguments)?),
         "set" => Slash::Set(parse_set(arguments)?),
@@ -178,7 +247,18 @@ pub fn parse(line: &str) -> Result<Line, String> {
         "rename" => Slash::Rename(arguments.to_owned()),
         "copy" => Slash::Copy(parse_copied(arguments)?),
         "export" => parse_export(arguments)?,
-        "theme" => Slash::Theme((!arguments.is_empty()).then(|| arguments.to_owned())),
+        "theme" => Slash::Theme(named(arguments)),
+        "persona" => Slash::Persona(named(arguments)),
+        "preset" => Slash::Preset(named(arguments)),
+        "compare" => Slash::Compare(parse_number(name, arguments)?),
+        "context" => Slash::Context,
+        "prompt" => Slash::Prompt,
+        "drop" => Slash::Drop(parse_number(name, arguments)?.ok_or("/drop needs the number of a message")?),
+        "crop" => parse_crop(arguments)?,
+        "file" if arguments.is_empty() => return Err("/file needs the path of a text file".into()),
+        "file" => Slash::File(arguments.to_owned()),
+        "mouse" => Slash::Mouse(parse_switch(name, arguments)?),
+        "raw" => Slash::Raw,
         _ => return Err(unknown("command", "/", name, COMMANDS.iter().map(|spec| spec.name))),
     };
     let takes_none = COMMANDS.iter().any(|spec| spec.name == name && spec.arguments.is_empty());
@@ -186,16 +266,6 @@ pub fn parse(line: &str) -> Result<Line, String> {
         return Err(format!("/{name} takes no arguments"));
     }
     Ok(Line::Command(command))
-}
-
-/// The commands whose names begin as the draft does, while its first word is being typed.
-pub fn matching(draft: &str) -> Vec<&'static Spec> {
-    match draft.strip_prefix('/') {
-        Some(typed) if !typed.contains(char::is_whitespace) => {
-            COMMANDS.iter().filter(|spec| spec.name.starts_with(typed)).collect()
-        }
-        _ => Vec::new(),
-    }
 }
 
 /// Puts a setting into the options.
@@ -234,6 +304,14 @@ pub fn values(options: &TurnOptions) -> Vec<(&'static str, Option<String>)> {
     SETTINGS.iter().map(|(name, _)| *name).zip(values).collect()
 }
 
+/// The settings of a preset in one line.
+pub fn sampling_text(sampling: &SamplingOptions) -> String {
+    let options = TurnOptions { sampling: sampling.clone(), ..TurnOptions::default() };
+    let set = values(&options).into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?)));
+    let set: Vec<String> = set.collect();
+    if set.is_empty() { "as the model's makers recommend".to_owned() } else { set.join(" · ") }
+}
+
 fn parse_detail(arguments: &str) -> Result<Option<Detail>, String> {
     if arguments.is_empty() {
         return Ok(None);
@@ -244,13 +322,28 @@ fn parse_detail(arguments: &str) -> Result<Option<Detail>, String> {
         .map_err(|expected: String| format!("/detail can't be {arguments}: {expected}"))
 }
 
-fn parse_think(arguments: &str) -> Result<Option<bool>, String> {
+fn named(arguments: &str) -> Option<String> {
+    (!arguments.is_empty()).then(|| arguments.to_owned())
+}
+
+fn parse_switch(name: &str, arguments: &str) -> Result<Option<bool>, String> {
     match arguments {
         "" => Ok(None),
         "on" => Ok(Some(true)),
         "off" => Ok(Some(false)),
-        other => Err(format!("/think takes on or off, not {other}")),
+        other => Err(format!("/{name} takes on or off, not {other}")),
     }
+}
+
+fn parse_crop(arguments: &str) -> Result<Slash, String> {
+    let (number, part) = arguments.split_once(char::is_whitespace).unwrap_or((arguments, ""));
+    let number =
+        parse_number("crop", number)?.ok_or("/crop needs the number of a picture and a part of it")?;
+    let part = match part.trim() {
+        "off" => None,
+        part => Some(part.parse().map_err(|expected| format!("/crop can't be {part}: {expected}"))?),
+    };
+    Ok(Slash::Crop(number, part))
 }
 
 fn parse_mtp(arguments: &str) -> Result<Option<Mtp>, String> {
@@ -263,9 +356,9 @@ fn parse_mtp(arguments: &str) -> Result<Option<Mtp>, String> {
 fn parse_spec(arguments: &str) -> Result<Option<SpecView>, String> {
     match arguments {
         "" => Ok(None),
-        "lane" => Ok(Some(SpecView::Lane)),
-        "off" => Ok(Some(SpecView::Off)),
-        other => Err(format!("/spec takes off or lane, not {other}")),
+        _ => {
+            arguments.parse().map(Some).map_err(|expected| format!("/spec can't be {arguments}: {expected}"))
+        }
     }
 }
 
@@ -401,7 +494,12 @@ mod tests {
     #[test]
     fn every_listed_command_parses() {
         for spec in COMMANDS {
-            let needed = if spec.name == "rename" { " x" } else { "" };
+            let needed = match spec.name {
+                "rename" | "file" => " x",
+                "drop" => " 3",
+                "crop" => " 1 left",
+                _ => "",
+            };
             let line = format!("/{}{needed}", spec.name);
             assert!(matches!(parse(&line), Ok(Line::Command(_))), "{}", spec.name);
         }
@@ -452,6 +550,17 @@ mod tests {
             assert_eq!(error(&format!("/mtp {bad}")), expected);
         }
         assert_eq!(parse("/spec lane"), Ok(Line::Command(Slash::Spec(Some(SpecView::Lane)))));
-        assert_eq!(error("/spec tint"), "/spec takes off or lane, not tint");
+        assert_eq!(error("/spec on"), "/spec can't be on: expected off, lane or tint");
+    }
+
+    #[test]
+    fn a_part_of_a_picture_has_a_name_or_its_pixels() {
+        let area = Region::Area { x: 10, y: 20, width: 300, height: 400 };
+        assert_eq!(parse("/crop 2 10,20,300x400"), Ok(Line::Command(Slash::Crop(2, Some(area)))));
+        assert_eq!(parse("/crop 1 off"), Ok(Line::Command(Slash::Crop(1, None))));
+        for bad in ["/crop", "/crop x left", "/crop 1", "/crop 1 10,20", "/crop 1 1,1,0x5", "/crop 1 1,1,9x"]
+        {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -1,14 +1,23 @@
-//! The message being written: a text area with our own keys, soft wrapping and caret.
+//! The message being written: a text area with our own soft wrapping and caret.
 //!
 //! The text area keeps the lines, the undo history and the kill buffer; it counts characters. Here the
 //! caret moves by grapheme clusters and by the rows as drawn, so that it never stands inside an emoji
-//! or an accented letter. Knows nothing of messages, queues or history.
+//! or an accented letter. Knows nothing of keys, messages, queues or history.
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+mod folds;
+mod motion;
+
+use std::borrow::Cow;
+
 use ratatui_textarea::{CursorMove, TextArea};
 use unicode_segmentation::UnicodeSegmentation;
 
+use super::keymap::Edit;
 use super::wrap::{display_width, grapheme_width, wrap_line};
+
+use folds::Folds;
+pub use folds::is_big;
+pub use motion::Motion;
 
 /// Rows the composer grows to before it scrolls.
 pub const MAX_ROWS: usize = 10;
@@ -18,6 +27,8 @@ pub struct Composer {
     area: TextArea<'static>,
     /// Columns of text per row, as the screen has them.
     width: usize,
+    /// Big pastes, each of which is one character in the text area.
+    folds: Folds,
 }
 
 /// Styles and undo steps of the text area are no part of what a person sees.
@@ -26,6 +37,7 @@ impl PartialEq for Composer {
         self.area.lines() == other.area.lines()
             && self.area.cursor() == other.area.cursor()
             && self.width == other.width
+            && self.folds == other.folds
     }
 }
 
@@ -43,8 +55,18 @@ impl Composer {
         self.width = width.max(1);
     }
 
+    /// The whole text, with all that is folded.
     pub fn text(&self) -> String {
-        self.area.lines().join("\n")
+        self.folds.opened(&self.area.lines().join("\n"))
+    }
+
+    /// The first line, as far as it was typed.
+    pub fn first_line(&self) -> &str {
+        self.area.lines().first().map(String::as_str).unwrap_or_default()
+    }
+
+    pub fn n_lines(&self) -> usize {
+        self.area.lines().len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -58,6 +80,8 @@ impl Composer {
 
     /// Replaces the text, with the caret at its end.
     pub fn set_text(&mut self, text: &str) {
+        self.folds = Folds::default();
+        let text = folds::without_marks(text);
         let mut area = TextArea::new(text.split('\n').map(str::to_owned).collect());
         area.move_cursor(CursorMove::Bottom);
         area.move_cursor(CursorMove::End);
@@ -66,10 +90,45 @@ impl Composer {
 
     pub fn clear(&mut self) {
         self.area = TextArea::default();
+        self.folds = Folds::default();
     }
 
     pub fn insert(&mut self, text: &str) {
+        self.area.insert_str(folds::without_marks(text));
+    }
+
+    /// Inserts a paste, folded if it would fill the screen.
+    pub fn paste(&mut self, text: &str) {
+        match is_big(text).then(|| self.folds.fold(folds::without_marks(text))).flatten() {
+            Some(mark) => self.area.insert_char(mark),
+            None => self.insert(text),
+        }
+    }
+
+    /// Opens the folded paste at the caret, or the last one; false if there is none.
+    pub fn unfold(&mut self) -> bool {
+        let (before, after) = self.around_caret();
+        let here = before.chars().next_back().filter(|c| self.folds.text(*c).is_some());
+        let next = after.chars().next().filter(|c| self.folds.text(*c).is_some());
+        let (line, char_idx) = self.caret();
+        let found = match (here, next) {
+            (Some(mark), _) => Some((mark, line, char_idx)),
+            (None, Some(mark)) => Some((mark, line, char_idx + 1)),
+            (None, None) => self.area.lines().iter().enumerate().rev().find_map(|(line, text)| {
+                let marks = text.chars().enumerate().filter(|(_, c)| self.folds.text(*c).is_some());
+                marks.last().map(|(char_idx, mark)| (mark, line, char_idx + 1))
+            }),
+        };
+        let Some((mark, line, char_idx)) = found else { return false };
+        let text = self.folds.text(mark).unwrap_or_default().to_owned();
+        self.jump(line, char_idx);
+        self.area.delete_char();
         self.area.insert_str(text);
+        true
+    }
+
+    pub fn has_folds(&self) -> bool {
+        !self.folds.is_empty()
     }
 
     pub fn newline(&mut self) {
@@ -110,48 +169,40 @@ impl Composer {
         self.area.insert_str(text);
     }
 
-    /// Edits the text if `key` is an editing key; the answer is whether it was one.
-    pub fn key(&mut self, key: KeyEvent) -> bool {
-        let control = key.modifiers.contains(KeyModifiers::CONTROL);
-        let alt = key.modifiers.contains(KeyModifiers::ALT);
-        match (key.code, control, alt) {
-            // Ctrl+Alt is AltGr on some systems, and then the character is meant.
-            (KeyCode::Char(c), false, false) | (KeyCode::Char(c), true, true) => self.area.insert_char(c),
-            (KeyCode::Backspace, true, _) | (KeyCode::Backspace, _, true) | (KeyCode::Char('w'), true, _) => {
-                self.area.delete_word();
-            }
-            (KeyCode::Backspace, ..) | (KeyCode::Char('h'), true, _) => self.delete_back(),
-            (KeyCode::Delete, true, _) | (KeyCode::Delete, _, true) | (KeyCode::Char('d'), _, true) => {
-                self.area.delete_next_word();
-            }
-            (KeyCode::Delete, ..) | (KeyCode::Char('d'), true, _) => self.delete_forward(),
-            (KeyCode::Char('k'), true, _) => {
-                self.area.delete_line_by_end();
-            }
-            (KeyCode::Char('u'), true, _) => {
-                self.area.delete_line_by_head();
-            }
-            (KeyCode::Char('y'), true, _) => {
-                self.area.paste();
-            }
-            // Terminals send the same byte for Ctrl+_, Ctrl+/ and Ctrl+7.
-            (KeyCode::Char('_' | '/' | '7'), true, _) => {
-                self.area.undo();
-            }
-            (KeyCode::Left, true, _) | (KeyCode::Left, _, true) | (KeyCode::Char('b'), _, true) => {
-                self.area.move_cursor(CursorMove::WordBack);
-            }
-            (KeyCode::Right, true, _) | (KeyCode::Right, _, true) | (KeyCode::Char('f'), _, true) => {
-                self.area.move_cursor(CursorMove::WordForward);
-            }
-            (KeyCode::Left, ..) | (KeyCode::Char('b'), true, _) => self.left(),
-            (KeyCode::Right, ..) | (KeyCode::Char('f'), true, _) => self.right(),
-            (KeyCode::Home, ..) | (KeyCode::Char('a'), true, _) => self.area.move_cursor(CursorMove::Head),
-            (KeyCode::End, ..) | (KeyCode::Char('e'), true, _) => self.area.move_cursor(CursorMove::End),
-            _ => return false,
+    pub fn type_char(&mut self, c: char) {
+        if !folds::is_mark(c) {
+            self.area.insert_char(c);
+            self.snap();
+        }
+    }
+
+    pub fn edit(&mut self, edit: Edit) {
+        match edit {
+            Edit::Left => self.left(),
+            Edit::Right => self.right(),
+            Edit::WordLeft => self.area.move_cursor(CursorMove::WordBack),
+            Edit::WordRight => self.area.move_cursor(CursorMove::WordForward),
+            Edit::LineStart => self.area.move_cursor(CursorMove::Head),
+            Edit::LineEnd => self.area.move_cursor(CursorMove::End),
+            Edit::DeleteBack => self.delete_back(),
+            Edit::DeleteForward => self.delete_forward(),
+            Edit::DeleteWordBack => drop(self.area.delete_word()),
+            Edit::DeleteWordForward => drop(self.area.delete_next_word()),
+            Edit::DeleteToStart => drop(self.area.delete_line_by_head()),
+            Edit::DeleteToEnd => drop(self.area.delete_line_by_end()),
+            Edit::Yank => drop(self.area.paste()),
+            Edit::Undo => self.undo(),
+            Edit::Redo => self.redo(),
         }
         self.snap();
-        true
+    }
+
+    pub fn undo(&mut self) {
+        self.area.undo();
+    }
+
+    pub fn redo(&mut self) {
+        self.area.redo();
     }
 
     /// Moves the caret one drawn row up; false when it is on the first row.
@@ -161,7 +212,7 @@ impl Composer {
         let target = match row.checked_sub(1) {
             Some(row) => (line, row),
             None if line == 0 => return false,
-            None => (line - 1, wrap_line(&self.area.lines()[line - 1], self.width).len() - 1),
+            None => (line - 1, wrap_line(&self.drawn(line - 1), self.width).len() - 1),
         };
         self.jump_to_row(target, column);
         self.caret() != (line, char_idx)
@@ -171,7 +222,7 @@ impl Composer {
     pub fn down(&mut self) -> bool {
         let (line, _) = self.caret();
         let (row, column) = self.caret_in_line();
-        let rows_here = wrap_line(&self.area.lines()[line], self.width).len();
+        let rows_here = wrap_line(&self.drawn(line), self.width).len();
         let target = if row + 1 < rows_here {
             (line, row + 1)
         } else if line + 1 < self.area.lines().len() {
@@ -188,8 +239,8 @@ impl Composer {
         let (caret_line, _) = self.caret();
         let (caret_row, _) = self.caret_in_line();
         let mut rows = 0;
-        for (line_idx, line) in self.area.lines().iter().enumerate() {
-            let here = wrap_line(line, self.width).len();
+        for line_idx in 0..self.area.lines().len() {
+            let here = wrap_line(&self.drawn(line_idx), self.width).len();
             // A caret behind the last column of a full row needs a row of its own.
             rows += if line_idx == caret_line { here.max(caret_row + 1) } else { here };
             if rows >= limit {
@@ -209,11 +260,12 @@ impl Composer {
         let first = line.saturating_sub(height);
         let last = (line + height).min(lines.len() - 1);
         let (mut rows, mut caret_at) = (Vec::new(), 0);
-        for (idx, text) in lines.iter().enumerate().take(last + 1).skip(first) {
+        for idx in first..=last {
             if idx == line {
                 caret_at = rows.len() + caret_row;
             }
-            rows.extend(wrap_line(text, self.width).into_iter().map(|range| text[range].to_owned()));
+            let text = self.drawn(idx);
+            rows.extend(wrap_line(&text, self.width).into_iter().map(|range| text[range].to_owned()));
             if idx == line && caret_at >= rows.len() {
                 rows.push(String::new());
             }
@@ -227,6 +279,25 @@ impl Composer {
             caret: (caret_at - top, caret_column),
             rows: rows.drain(top..bottom).collect(),
         }
+    }
+
+    /// Puts the caret to a place among the rows that [`Self::view`] shows.
+    pub fn point_at(&mut self, row: usize, column: usize, height: usize) {
+        let caret_row = self.view(height).caret.0;
+        for _ in 0..caret_row.abs_diff(row) {
+            let moved = if row < caret_row { self.up() } else { self.down() };
+            if !moved {
+                break;
+            }
+        }
+        let (line, _) = self.caret();
+        let (row, _) = self.caret_in_line();
+        self.jump_to_row((line, row), column);
+    }
+
+    /// A line as it is drawn.
+    fn drawn(&self, line: usize) -> Cow<'_, str> {
+        self.folds.drawn(self.area.lines().get(line).map(String::as_str).unwrap_or_default())
     }
 
     fn caret(&self) -> (usize, usize) {
@@ -244,9 +315,9 @@ impl Composer {
     /// The caret's row and column among the rows of its line.
     fn caret_in_line(&self) -> (usize, usize) {
         let (before, after) = self.around_caret();
-        let line = self.area.lines().get(self.caret().0).map(String::as_str).unwrap_or_default();
+        let before = self.folds.drawn(before);
         let at = before.len();
-        let ranges = wrap_line(line, self.width);
+        let ranges = wrap_line(&self.drawn(self.caret().0), self.width);
         let row = ranges.iter().rposition(|range| range.start <= at).unwrap_or(0);
         let column = display_width(&before[ranges[row].start..]);
         match (after.is_empty() && column >= self.width, row) {
@@ -257,8 +328,8 @@ impl Composer {
     }
 
     fn jump_to_row(&mut self, (line, row): (usize, usize), column: usize) {
-        let text = &self.area.lines()[line];
-        let ranges = wrap_line(text, self.width);
+        let text = self.drawn(line);
+        let ranges = wrap_line(&text, self.width);
         let is_last = row + 1 >= ranges.len();
         let Some(range) = ranges.get(row).cloned() else { return };
         let (mut used, mut at) = (0, range.start);
@@ -270,7 +341,8 @@ impl Composer {
             }
             at += grapheme.len();
         }
-        let char_idx = text[..at].chars().count();
+        let char_idx = self.folds.char_idx(&self.area.lines()[line], at);
+        drop(text);
         self.jump(line, char_idx);
     }
 
@@ -373,21 +445,17 @@ mod tests {
         composer
     }
 
-    fn press(composer: &mut Composer, code: KeyCode) {
-        composer.key(KeyEvent::new(code, KeyModifiers::NONE));
-    }
-
     #[test]
     fn the_caret_moves_and_deletes_by_grapheme() {
         let mut c = composer("a👩‍👩‍👧e\u{301}", 20);
-        press(&mut c, KeyCode::Left);
+        c.edit(Edit::Left);
         assert_eq!(c.view(3).caret, (0, 3));
-        press(&mut c, KeyCode::Left);
+        c.edit(Edit::Left);
         assert_eq!(c.view(3).caret, (0, 1));
-        press(&mut c, KeyCode::Delete);
+        c.edit(Edit::DeleteForward);
         assert_eq!(c.text(), "ae\u{301}");
-        press(&mut c, KeyCode::Right);
-        press(&mut c, KeyCode::Backspace);
+        c.edit(Edit::Right);
+        c.edit(Edit::DeleteBack);
         assert_eq!(c.text(), "a");
     }
 
@@ -453,5 +521,55 @@ mod tests {
         assert!(c.backslash_newline());
         assert_eq!(c.text(), "one\n");
         assert!(!c.backslash_newline());
+    }
+
+    #[test]
+    fn a_big_paste_is_one_character_that_opens_on_demand() {
+        let paste: String = (1..=200).map(|n| format!("line {n}\n")).collect();
+        let mut c = composer("see ", 30);
+        c.paste(&paste);
+        c.type_char('!');
+        assert_eq!(c.text(), format!("see {paste}!"));
+        assert_eq!((c.view(5).rows, c.view(5).caret), (vec!["see [Pasted 200 lines]!".into()], (0, 23)));
+        c.edit(Edit::Left);
+        c.edit(Edit::Left);
+        assert_eq!(c.view(5).caret, (0, 4), "the caret never stands inside");
+        c.edit(Edit::DeleteForward);
+        assert_eq!(c.text(), "see !");
+        c.undo();
+        assert_eq!(c.text(), format!("see {paste}!"));
+        assert!(c.unfold() && !c.unfold());
+        assert_eq!((c.text(), c.n_lines()), (format!("see {paste}!"), 201));
+        assert!(c.view(5).rows.iter().any(|row| row == "line 200"));
+    }
+
+    #[test]
+    fn the_character_of_a_fold_cannot_be_typed_or_pasted() {
+        let mut c = composer("a\u{F0000}b", 30);
+        c.paste(&"x\n".repeat(50));
+        c.type_char('\u{F0000}');
+        c.insert("\u{F0000}");
+        assert_eq!(c.text(), format!("ab{}", "x\n".repeat(50)));
+    }
+
+    #[test]
+    fn a_fold_that_is_broken_over_rows_keeps_the_caret_beside_it() {
+        let mut c = composer("", 10);
+        c.paste(&"x\n".repeat(50));
+        assert_eq!(c.view(5).rows, ["[Pasted 50 ", "lines]"]);
+        assert_eq!(c.view(5).caret, (1, 6));
+        assert!(c.up());
+        assert_eq!(c.view(5).caret, (0, 0));
+    }
+
+    #[test]
+    fn a_click_puts_the_caret_there() {
+        let mut c = composer("the quick brown fox\n漢字", 10);
+        c.point_at(0, 4, 5);
+        assert_eq!(c.view(5).caret, (0, 4));
+        c.point_at(2, 3, 5);
+        assert_eq!(c.view(5).caret, (2, 2));
+        c.point_at(9, 99, 5);
+        assert_eq!(c.view(5).caret, (2, 4));
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! The marks differ in shape, not only in colour.
 
+use std::str::FromStr;
+
 use crate::msg::{DraftStats, RECENT_STEPS, TurnStats};
 
 use super::theme::Tone;
@@ -18,13 +20,29 @@ pub enum SpecView {
     Off,
     #[default]
     Lane,
+    /// The line, and in the answers what was guessed.
+    Tint,
+}
+
+impl FromStr for SpecView {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self::Off),
+            "lane" => Ok(Self::Lane),
+            "tint" => Ok(Self::Tint),
+            _ => Err("expected off, lane or tint".into()),
+        }
+    }
 }
 
 impl SpecView {
     pub fn next(self) -> Self {
         match self {
+            Self::Lane => Self::Tint,
+            Self::Tint => Self::Off,
             Self::Off => Self::Lane,
-            Self::Lane => Self::Off,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::msg::{Command, PictureId};
 
+use super::commands::Region;
 use super::markdown::highlight::Block;
 use super::pictures::graphics::Graphics;
 
@@ -18,6 +19,8 @@ pub enum Effect {
     Suspend,
     /// Ask the terminal for wheel events, or leave the mouse to it.
     CaptureMouse(bool),
+    /// Let the person write this draft in their editor; the terminal is given back meanwhile.
+    Write(String),
     /// Put this into the clipboard.
     Copy(String),
     /// Draw in this theme from now on.
@@ -48,6 +51,19 @@ pub enum Work {
         path: PathBuf,
         text: String,
     },
+    /// Remember a setting for the next start.
+    Keep {
+        setting: &'static str,
+        value: String,
+    },
+    /// Cut a part out of an attached picture.
+    Crop {
+        picture: PictureId,
+        bytes: Arc<[u8]>,
+        region: Region,
+    },
+    /// Read text files for the draft.
+    ReadFiles(Vec<PathBuf>),
     /// Find the files below the working folder.
     FindFiles,
     ListFolder(PathBuf),

@@ -1,4 +1,4 @@
-//! The prompts of this run, for recalling them with Up and Down.
+//! What was asked before, in this run and in earlier ones, for recalling it.
 
 /// Older ones are forgotten beyond this many.
 const CAPACITY: usize = 500;
@@ -11,6 +11,22 @@ pub struct PromptHistory {
 }
 
 impl PromptHistory {
+    pub fn prompts(&self) -> &[String] {
+        &self.prompts
+    }
+
+    /// What was asked in earlier runs, the latest last, comes before what was asked in this one.
+    pub fn begin_with(&mut self, mut earlier: Vec<String>) {
+        earlier.retain(|prompt| !self.prompts.contains(prompt));
+        let before = earlier.len();
+        earlier.append(&mut self.prompts);
+        self.prompts = earlier;
+        self.at = self.at.map(|at| at + before);
+        let too_many = self.prompts.len().saturating_sub(CAPACITY);
+        self.prompts.drain(..too_many);
+        self.at = self.at.map(|at| at.saturating_sub(too_many));
+    }
+
     pub fn push(&mut self, prompt: String) {
         self.at = None;
         if self.prompts.last() == Some(&prompt) {

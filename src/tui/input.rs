@@ -1,12 +1,12 @@
 //! What comes from outside the program: keys, pastes, sizes, signals. Two threads feed one channel.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crossterm::event::{Event, KeyEvent, MouseEventKind};
+use crossterm::event::{Event, KeyEvent, MouseButton, MouseEventKind};
 #[cfg(unix)]
 use crossterm::event::{KeyCode, KeyModifiers};
 use tokio::sync::mpsc;
@@ -23,6 +23,10 @@ pub enum Input {
         height: u16,
     },
     Wheel(isize),
+    Click {
+        column: u16,
+        row: u16,
+    },
     /// The answers to the questions asked at the start.
     Terminal(Answer),
     /// A request to end.
@@ -36,14 +40,66 @@ pub enum Input {
 /// When it is full, the threads wait, and the terminal keeps what is typed.
 const CAPACITY: usize = 256;
 
-/// How long a reader may go on after the interface has ended.
-const POLL: Duration = Duration::from_millis(100);
+/// How long a reader that nobody wakes doesn't look up. Each look costs most of a millisecond.
+const POLL: Duration = Duration::from_secs(1);
+
+/// Makes the reader look up: to it, a new size of the terminal is an input like any other.
+fn wake_reader() {
+    #[cfg(unix)]
+    let _ = signal_hook::low_level::raise(signal_hook::consts::SIGWINCH);
+}
 
 const ROWS_PER_WHEEL_STEP: isize = 3;
 
 pub struct Inputs {
     receiver: mpsc::Receiver<Input>,
     ended: Arc<AtomicBool>,
+    gate: Arc<Gate>,
+}
+
+/// Keeps the reader from the terminal while another program has it.
+#[derive(Default)]
+struct Gate {
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum GateState {
+    #[default]
+    Open,
+    /// The reader is to stop at the gate.
+    Closing,
+    /// It has.
+    Closed,
+}
+
+impl Gate {
+    fn lock(&self) -> MutexGuard<'_, GateState> {
+        // Nothing panics while it is held.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, to: GateState) -> MutexGuard<'_, GateState> {
+        let mut state = self.lock();
+        *state = to;
+        self.changed.notify_all();
+        state
+    }
+
+    /// Waits here while the gate is closed.
+    fn pass(&self) {
+        if *self.lock() == GateState::Closing {
+            drop(self.changed.wait_while(self.change(GateState::Closed), |state| *state != GateState::Open));
+        }
+    }
+
+    /// Closes it behind the reader. One that hangs elsewhere, or has ended, is not waited for.
+    fn close(&self) {
+        let closing = self.change(GateState::Closing);
+        wake_reader();
+        drop(self.changed.wait_timeout_while(closing, POLL * 3 / 2, |state| *state == GateState::Closing));
+    }
 }
 
 impl Inputs {
@@ -57,11 +113,21 @@ impl Inputs {
         let ended = Arc::new(AtomicBool::new(false));
         #[cfg(unix)]
         watch_signals(sender.clone())?;
-        let reader_ended = Arc::clone(&ended);
+        let gate = Arc::new(Gate::default());
+        let (reader_ended, reader_gate) = (Arc::clone(&ended), Arc::clone(&gate));
         thread::Builder::new()
             .name("terminal-input".to_owned())
-            .spawn(move || read(&sender, &reader_ended, &question))?;
-        Ok(Self { receiver, ended })
+            .spawn(move || read(&sender, &reader_ended, &reader_gate, &question))?;
+        Ok(Self { receiver, ended, gate })
+    }
+
+    /// Leaves the terminal's input to others, from when this returns. What was typed before is still here.
+    pub fn pause(&self) {
+        self.gate.close();
+    }
+
+    pub fn go_on(&self) {
+        drop(self.gate.change(GateState::Open));
     }
 
     pub async fn next(&mut self) -> Input {
@@ -77,6 +143,7 @@ impl Inputs {
 impl Drop for Inputs {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::SeqCst);
+        wake_reader();
     }
 }
 
@@ -88,19 +155,21 @@ impl Input {
             Self::Paste(text) => Msg::Paste(text),
             Self::Resize { width, height } => Msg::Resize { width, height },
             Self::Wheel(rows) => Msg::Wheel(rows),
+            Self::Click { column, row } => Msg::Click { column, row },
             Self::Continued => Msg::Resumed,
             Self::Terminal(_) | Self::Signal(_) | Self::HungUp => return None,
         })
     }
 }
 
-fn read(sender: &mpsc::Sender<Input>, ended: &AtomicBool, question: &str) {
+fn read(sender: &mpsc::Sender<Input>, ended: &AtomicBool, gate: &Gate, question: &str) {
     // Before crossterm reads: it takes what it doesn't know for keys.
     let answer = ask(question, |input| sender.blocking_send(input).is_ok());
     if sender.blocking_send(Input::Terminal(answer)).is_err() {
         return;
     }
     while !ended.load(Ordering::SeqCst) {
+        gate.pass();
         let input = match crossterm::event::poll(POLL) {
             Ok(false) => continue,
             Ok(true) => match crossterm::event::read() {
@@ -200,6 +269,9 @@ fn input(event: Event) -> Option<Input> {
         Event::Mouse(mouse) => match mouse.kind {
             MouseEventKind::ScrollUp => Some(Input::Wheel(-ROWS_PER_WHEEL_STEP)),
             MouseEventKind::ScrollDown => Some(Input::Wheel(ROWS_PER_WHEEL_STEP)),
+            MouseEventKind::Down(MouseButton::Left) => {
+                Some(Input::Click { column: mouse.column, row: mouse.row })
+            }
             _ => None,
         },
         Event::FocusGained | Event::FocusLost => None,

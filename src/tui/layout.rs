@@ -32,6 +32,22 @@ pub struct Areas {
 }
 
 impl Areas {
+    /// Where the draft's text is.
+    pub fn draft(&self) -> Rect {
+        let area = self.composer;
+        match self.framed {
+            true => Rect {
+                x: area.x + 2,
+                y: area.y + 1,
+                width: area.width.saturating_sub(4),
+                height: area.height.saturating_sub(2),
+            },
+            false => Rect { x: area.x + 2, width: area.width.saturating_sub(2), ..area },
+        }
+    }
+}
+
+impl Areas {
     /// The areas for a draft of `draft_rows` rows; `None` if the screen is too small.
     pub fn new(
         width: u16,

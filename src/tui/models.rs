@@ -13,11 +13,15 @@ pub struct Models {
     /// `None` until the session manager has looked.
     pub machine: Option<Machine>,
     pub rows: Vec<Choice>,
+    /// The context for which verdicts are, once a person chose one.
+    pub context_tokens: Option<u32>,
     /// What the last search didn't find, or why.
     pub searched: Option<String>,
     pub download: Option<Download>,
     /// The model that is being put to work, if it was just fetched: it is to be tried out.
     pub try_out: bool,
+    /// The model that a person chose, until it is loaded: the next start begins with it.
+    pub chosen: Option<String>,
     pub self_test: Option<SelfTest>,
 }
 
@@ -105,12 +109,11 @@ impl Choice {
         match &self.judgement {
             None => String::new(),
             Some(Err(why)) => why.clone(),
-            Some(Ok(judged)) => match judged.verdict {
-                Verdict::Fits { spare_bytes } => format!("fits, {} to spare", ByteSize(spare_bytes)),
-                Verdict::FitsAt { context_tokens } => format!("fits with --context {context_tokens}"),
-                Verdict::TooBig => "too big for this machine".into(),
-                Verdict::Unknown => "the GPU doesn't say whether it fits".into(),
-            },
+            Some(Ok(judged)) => {
+                let speed = judged.tokens_per_second.filter(|_| judged.verdict != Verdict::TooBig);
+                let speed = speed.map(|speed| format!(" · ~{speed} tok/s")).unwrap_or_default();
+                format!("{}{speed}", judged.words())
+            }
         }
     }
 }
@@ -208,11 +211,17 @@ pub struct ModelAreas {
 
 impl ModelAreas {
     /// Over the chat: what is being typed stays in sight. `None` if there is no room.
-    pub fn new(transcript: Rect) -> Option<Self> {
-        if transcript.height < 6 {
+    ///
+    /// The first `note_rows` rows stay in sight, as far as the list has room without them.
+    pub fn new(transcript: Rect, note_rows: usize) -> Option<Self> {
+        const MIN_HEIGHT: u16 = 6;
+        const GOOD_HEIGHT: u16 = 10;
+        if transcript.height < MIN_HEIGHT {
             return None;
         }
-        let frame = transcript;
+        let kept = u16::try_from(note_rows).unwrap_or(u16::MAX);
+        let kept = kept.min(transcript.height.saturating_sub(GOOD_HEIGHT));
+        let frame = Rect { y: transcript.y + kept, height: transcript.height - kept, ..transcript };
         let inner = Rect {
             x: frame.x + 2,
             y: frame.y + 1,

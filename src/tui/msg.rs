@@ -1,6 +1,7 @@
 //! Everything that can happen to the interface, as data.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::KeyEvent;
@@ -20,6 +21,11 @@ pub enum Msg {
     Paste(String),
     /// Lines scrolled by the mouse wheel, negative towards the beginning.
     Wheel(isize),
+    /// The mouse's left button was pressed.
+    Click {
+        column: u16,
+        row: u16,
+    },
     Resize {
         width: u16,
         height: u16,
@@ -60,6 +66,17 @@ pub enum Done {
         entries: Result<Vec<FolderEntry>, String>,
     },
     LookedAt(Look),
+    /// An error is a sentence.
+    Kept(Result<(), String>),
+    /// The draft as the editor left it; an error is a sentence.
+    Written(Result<String, String>),
+    /// The part that was cut out, as a picture file; an error is a sentence.
+    Cropped {
+        picture: PictureId,
+        part: Result<Arc<[u8]>, String>,
+    },
+    /// Names and texts; an error is a sentence.
+    FilesRead(Result<Vec<(String, String)>, String>),
     /// A theme can't be used; a sentence.
     ThemeRefused(String),
     Highlighted(Vec<highlight::Done>),

@@ -2,11 +2,17 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
+
+use ratatui::layout::Rect;
 
 use crate::chat::conversation::title_of;
 use crate::chat::{Conversation, Detail, NodeId};
-use crate::msg::{ConversationId, ModelInfo, PictureId, StoredId, TurnId, TurnOptions, TurnStats};
+use crate::msg::{
+    ConversationId, ExaminationId, ModelInfo, PictureId, SamplingOptions, StoredId, TurnId, TurnOptions,
+    TurnStats,
+};
 
 use super::attach::{Attached, Draft};
 use super::completion::{Completion, Files};
@@ -14,17 +20,26 @@ use super::composer::Composer;
 use super::drafts::SpecView;
 use super::effect::Place;
 use super::history::PromptHistory;
+use super::keymap::{Action, Keymap, Preset, Press};
 use super::layout::{self, Areas};
 use super::list::List;
 use super::markdown::highlight::Highlights;
 use super::models::{ModelList, Models};
+use super::page::Page;
 use super::picker::Picker;
 use super::pictures::graphics::{Environment, Graphics, Images, Protocol};
 use super::theme::Tone;
-use super::transcript::{Entry, Transcript};
+use super::transcript::{Entry, Looks, Sight, Transcript};
+use super::vim::Vim;
 
 /// Time between two pictures of the busy mark.
 pub const FRAME: Duration = Duration::from_millis(100);
+
+/// Messages out of sight that are wrapped for one drawing, after the width has changed. A few milliseconds.
+const ENTRIES_A_FRAME: usize = 60;
+
+/// Time between two steps of a slide.
+const SLIDE_FRAME: Duration = Duration::from_millis(16);
 
 /// What the interface starts with.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -48,6 +63,42 @@ pub struct TuiSettings {
     pub theme: String,
     /// Where the person's own themes are.
     pub themes_folder: Option<PathBuf>,
+    pub keymap: Keymap,
+    /// The mouse's wheel and clicks are for the chat.
+    pub mouse: bool,
+    /// Pages slide.
+    pub smooth: bool,
+    pub spec_view: SpecView,
+    /// System prompts by name.
+    pub personas: Vec<(String, String)>,
+    /// The persona to begin with, if the system prompt is one.
+    pub persona: Option<String>,
+    pub presets: Vec<(String, SamplingOptions)>,
+    pub overflow: Overflow,
+}
+
+/// What is done with a prompt that is longer than the context.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Overflow {
+    /// Shows the numbers and asks.
+    #[default]
+    Ask,
+    Error,
+    /// Leaves out as much of the beginning as is needed.
+    DropOldest,
+}
+
+impl FromStr for Overflow {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "ask" => Ok(Self::Ask),
+            "error" => Ok(Self::Error),
+            "drop-oldest" => Ok(Self::DropOldest),
+            _ => Err("expected ask, error or drop-oldest".into()),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -114,7 +165,28 @@ pub struct State {
     pub new_below: bool,
     pub thinking_open: bool,
     pub spec_view: SpecView,
-    pub help: Option<Help>,
+    /// Answers are shown as they were written.
+    pub is_raw: bool,
+    /// Rows that a slide still has to go, negative towards the beginning.
+    pub slide: isize,
+    pub smooth: bool,
+    pub page: Option<Page>,
+    pub keymap: Keymap,
+    /// The first of two keys was pressed.
+    pub begun: Option<Press>,
+    /// The next key says what is copied.
+    pub copies: bool,
+    pub focus: Focus,
+    /// Letters may be commands.
+    pub vim: Option<Vim>,
+    /// Drafts that were put aside, the latest last.
+    pub stash: Vec<Draft>,
+    pub personas: Vec<(String, String)>,
+    pub persona: Option<String>,
+    pub presets: Vec<(String, SamplingOptions)>,
+    pub overflow: Overflow,
+    pub last_examination: ExaminationId,
+    pub examining: Option<Examining>,
     pub notice: Option<Notice>,
     /// Until then a second Ctrl+C quits.
     pub quit_armed_until: Option<Duration>,
@@ -156,18 +228,30 @@ pub enum Undo {
     Deleted(StoredId),
 }
 
-/// The help screen.
+/// Where keys go while nothing is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Help {
-    pub page: HelpPage,
-    pub top: usize,
+pub enum Focus {
+    Draft,
+    Transcript,
+}
+
+/// A prompt that the session manager was asked about.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Examining {
+    pub id: ExaminationId,
+    pub why: Why,
+    /// Which message each part of it is; none of the system prompt and of the draft.
+    pub nodes: Vec<Option<NodeId>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HelpPage {
-    /// Keys and commands.
-    All,
-    Keys,
+pub enum Why {
+    /// To show what fills the context.
+    Context,
+    /// To show what the model reads.
+    Prompt,
+    /// It didn't fit; this is the question.
+    TooLong(NodeId),
 }
 
 /// A sentence in the status line, for a while.
@@ -237,11 +321,26 @@ impl State {
             scroll: Scroll::Follow,
             new_below: false,
             thinking_open: false,
-            spec_view: SpecView::default(),
-            help: None,
+            spec_view: settings.spec_view,
+            is_raw: false,
+            slide: 0,
+            smooth: settings.smooth,
+            page: None,
+            vim: (settings.keymap.preset == Preset::Vim).then(Vim::default),
+            keymap: settings.keymap,
+            begun: None,
+            copies: false,
+            focus: Focus::Draft,
+            stash: Vec::new(),
+            personas: settings.personas,
+            persona: settings.persona,
+            presets: settings.presets,
+            overflow: settings.overflow,
+            last_examination: ExaminationId(0),
+            examining: None,
             notice: None,
             quit_armed_until: None,
-            mouse: false,
+            mouse: settings.mouse,
         };
         state.layout();
         state
@@ -252,7 +351,19 @@ impl State {
         self.composer.set_width(layout::draft_width(self.width, self.height));
         if let Some(areas) = self.areas() {
             let width = usize::from(areas.transcript.width);
-            self.transcript.layout(width, self.thinking_open, &self.highlights);
+            let looks = Looks {
+                thinking_open: self.thinking_open,
+                is_raw: self.is_raw,
+                is_tinted: self.spec_view == SpecView::Tint,
+                thinking_key: self.keymap.hint(Action::ToggleThinking),
+            };
+            let first = match self.scroll {
+                Scroll::Follow => None,
+                Scroll::At { entry_idx, .. } => Some(entry_idx),
+            };
+            let height = usize::from(areas.transcript.height) + 1;
+            let sight = Sight { first, height, budget: ENTRIES_A_FRAME };
+            self.transcript.layout(width, looks, &self.highlights, sight);
         }
     }
 
@@ -292,6 +403,23 @@ impl State {
         }
     }
 
+    /// Where lists and pages are: between the header and the draft, on a small screen everywhere.
+    pub fn room(&self) -> Rect {
+        const HIGH: u16 = 20;
+        let whole = Rect { x: 0, y: 0, width: self.width, height: self.height };
+        match self.areas() {
+            Some(areas) if self.height >= HIGH && areas.composer.y >= HIGH / 2 => {
+                Rect { y: 1, height: areas.composer.y - 1, ..whole }
+            }
+            _ => whole,
+        }
+    }
+
+    /// Rows of what the program said before anything else was said, which a list must not hide.
+    pub fn note_rows(&self) -> usize {
+        if self.transcript.is_unused() { self.transcript.n_rows() } else { 0 }
+    }
+
     /// Whether the next answer begins with thinking, as far as it is known.
     pub fn thinks(&self) -> bool {
         let by_default = matches!(&self.model, Model::Ready(info) if info.thinks_by_default);
@@ -307,7 +435,8 @@ impl State {
     pub fn next_tick(&self) -> Option<Duration> {
         let frame = self.is_animating().then(|| FRAME * (frame_idx(self.now) + 1));
         let notice = self.notice.as_ref().map(|notice| notice.until);
-        [frame, notice, self.quit_armed_until].into_iter().flatten().min()
+        let slide = (self.slide != 0 || !self.transcript.is_settled()).then(|| self.now + SLIDE_FRAME);
+        [frame, notice, slide, self.quit_armed_until].into_iter().flatten().min()
     }
 }
 

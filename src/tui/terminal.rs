@@ -13,6 +13,7 @@ use crossterm::event::{
     DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture,
     KeyboardEnhancementFlags, PopKeyboardEnhancementFlags, PushKeyboardEnhancementFlags,
 };
+use crossterm::style::Print;
 use crossterm::terminal::{
     BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
     disable_raw_mode, enable_raw_mode,
@@ -22,6 +23,9 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::layout::Rect;
 use ratatui::{Frame, Terminal};
 
+/// Otherwise the wheel is sent as arrow keys, which walk through old prompts.
+const NO_ALTERNATE_SCROLL: &str = "\x1b[?1007l";
+
 static ENTERED: AtomicBool = AtomicBool::new(false);
 static KEYBOARD_ENHANCED: AtomicBool = AtomicBool::new(false);
 static MOUSE_CAPTURED: AtomicBool = AtomicBool::new(false);
@@ -30,6 +34,8 @@ static MOUSE_CAPTURED: AtomicBool = AtomicBool::new(false);
 pub struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
     keyboard_can_be_enhanced: bool,
+    /// The mouse was ours when the terminal was left.
+    left_mouse: bool,
     /// What is on the screen can't be relied on.
     forgotten: bool,
 }
@@ -41,7 +47,9 @@ impl Screen {
         install_panic_hook();
         take_over()?;
         match Terminal::new(CrosstermBackend::new(io::stdout())) {
-            Ok(terminal) => Ok(Self { terminal, keyboard_can_be_enhanced: false, forgotten: false }),
+            Ok(terminal) => {
+                Ok(Self { terminal, keyboard_can_be_enhanced: false, left_mouse: false, forgotten: false })
+            }
             Err(error) => {
                 restore();
                 Err(error)
@@ -117,11 +125,22 @@ impl Screen {
     /// When the terminal can't be taken over again.
     #[cfg(unix)]
     pub fn suspend(&mut self) -> io::Result<()> {
-        let mouse = MOUSE_CAPTURED.load(Ordering::SeqCst);
-        restore();
+        self.leave();
         // The default action, not our own handler: where no shell could continue us, the system ignores it.
         signal_hook::low_level::raise(signal_hook::consts::SIGTSTP)?;
-        self.take_over_again(mouse)
+        self.come_back()
+    }
+
+    /// Gives the terminal back for a while, until [`Self::come_back`].
+    pub fn leave(&mut self) {
+        self.left_mouse = MOUSE_CAPTURED.load(Ordering::SeqCst);
+        restore();
+    }
+
+    /// # Errors
+    /// When the terminal can't be taken over again.
+    pub fn come_back(&mut self) -> io::Result<()> {
+        self.take_over_again(self.left_mouse)
     }
 
     /// Sets every mode anew: while the process was stopped, others had the terminal.
@@ -129,9 +148,8 @@ impl Screen {
     /// # Errors
     /// When the terminal can't be taken over again.
     pub fn resume(&mut self) -> io::Result<()> {
-        let mouse = MOUSE_CAPTURED.load(Ordering::SeqCst);
-        restore();
-        self.take_over_again(mouse)
+        self.leave();
+        self.come_back()
     }
 
     fn take_over_again(&mut self, mouse: bool) -> io::Result<()> {
@@ -158,7 +176,8 @@ fn take_over() -> io::Result<()> {
     ENTERED.store(true, Ordering::SeqCst);
     #[cfg(unix)]
     stderr::hush();
-    execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste).inspect_err(|_| restore())
+    execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste, Print(NO_ALTERNATE_SCROLL))
+        .inspect_err(|_| restore())
 }
 
 /// Puts the terminal back as it was; does nothing the second time. Errors have nowhere to go: the

@@ -2,12 +2,15 @@
 
 mod chat;
 mod commands;
+mod composer;
+mod context;
 mod drafts;
 mod history;
 mod models;
 mod pictures;
 mod properties;
 mod screens;
+mod themes;
 
 use std::time::Duration;
 
@@ -19,7 +22,7 @@ use crate::chat::Channel;
 use crate::chat::{Picture, PictureSource};
 use crate::msg::{
     Command, ErrorCode, Event, Finish, Found, HistoryEvent, ModelInfo, PictureFacts, PictureId,
-    PictureLimits, StoredId, TurnError, TurnStats,
+    PictureLimits, PromptPiece, StoredId, TurnError, TurnStats,
 };
 
 use super::effect::{Effect, Work};
@@ -47,6 +50,8 @@ pub struct Run {
 /// `~refused(REASON)` answer for the oldest picture that waits, `~looking(DONE/TOTAL)`, `~found(FILES)`,
 /// About kept conversations: `~kept(NUMBER)`, `~history(NUMBER TITLE; …)` answers the last search, `~deleted(NUMBER TITLE)`,
 /// `~renamed(NUMBER TITLE)`, `~no(REASON)`, `~off(REASON)`.
+/// `~edited(TEXT)` comes back from the editor, `~prompts(A; B)` from earlier runs; `~counted(N N …)` are the tokens of a
+/// prompt's pieces, `~toolong` fails a turn so.
 /// `~listed(NAMES)` (folders end in `/`), `~files(PATHS)` and `~nofiles` answer for a paste, `~clip(TEXT)`. Each delta is two tokens that took 50 ms. `~steps(DRAFTED/ACCEPTED …)` is
 /// a delta of steps of 40 ms each, with a word for each of their tokens.
 pub fn play(script: &str) -> Run {
@@ -275,6 +280,28 @@ impl Run {
                 Msg::Done(Done::PasteChecked { text: text.clone(), files })
             }
             "clip" => Msg::Done(Done::Clipboard(Ok(Clip::Text(argument.to_owned())))),
+            "edited" => Msg::Done(Done::Written(Ok(argument.replace("\\n", "\n")))),
+            "prompts" => {
+                let prompts = argument.split("; ").map(str::to_owned).collect();
+                history(HistoryEvent::Prompts(prompts))
+            }
+            // The tokens of each piece of the prompt that was asked about.
+            "counted" => {
+                let examination = self.state.last_examination;
+                let piece = |tokens: &str| PromptPiece {
+                    text: format!("<|im_start|>…\n{tokens} tokens"),
+                    tokens: number(tokens),
+                };
+                let prompt = Ok(argument.split(' ').map(piece).collect());
+                Msg::Session(Event::Examined { examination, prompt })
+            }
+            "toolong" => {
+                let message = "The prompt has 40000 tokens, the context holds 32768".to_owned();
+                Msg::Session(Event::TurnFailed {
+                    turn,
+                    error: TurnError { code: ErrorCode::TooLong, message },
+                })
+            }
             "closed" => Msg::SessionClosed,
             "wait" => Msg::Tick(self.state.now + Duration::from_millis(number(argument) as u64)),
             "paste" => Msg::Paste(argument.replace("\\n", "\r").replace("\\e", "\u{1b}")),

@@ -5,6 +5,8 @@
 //! their raw text too, because that is what the model must read again.
 //! Knows nothing of keys, time or the session.
 
+use std::ops::Range;
+
 use crate::chat::conversation::{self, Answered, Node};
 use crate::chat::{Channel, NodeId};
 use crate::msg::{Finish, PictureId, TurnId, TurnStats};
@@ -12,7 +14,7 @@ use crate::sanitize;
 
 use super::attach::{Attached, Draft};
 use super::drafts;
-use super::markdown::highlight::Highlights;
+use super::markdown::highlight::{self, Highlights};
 use super::markdown::{self, Settled};
 use super::pictures::preview::Preview;
 use super::theme::Tone;
@@ -25,7 +27,31 @@ pub type Row = Vec<(Tone, String)>;
 pub struct Transcript {
     entries: Vec<Cached>,
     width: usize,
-    thinking_open: bool,
+    looks: Looks,
+    is_settled: bool,
+}
+
+/// What of a transcript is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sight {
+    /// The entry at the top; none if the end is in sight.
+    pub first: Option<usize>,
+    /// Rows that may be in sight.
+    pub height: usize,
+    /// Entries out of sight that are worked on, too.
+    pub budget: usize,
+}
+
+/// What the rows depend on beside the text and the width.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Looks {
+    pub thinking_open: bool,
+    /// Without Markdown.
+    pub is_raw: bool,
+    /// What the draft head guessed right stands out.
+    pub is_tinted: bool,
+    /// Opens and folds the thinking.
+    pub thinking_key: String,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +59,8 @@ struct Cached {
     entry: Entry,
     /// The message in the conversation's tree, and its number on the screen; none of a note.
     message: Option<(NodeId, usize)>,
+    /// The model doesn't read it.
+    is_left_out: bool,
     rows: Vec<Row>,
     /// The rows are of an older text, until the next layout.
     is_stale: bool,
@@ -84,6 +112,34 @@ pub struct Answer {
     pub text: Text,
     pub phase: Phase,
     pub stats: TurnStats,
+    pub guessed: Guessed,
+}
+
+/// Which parts of an answer's raw text the draft head had guessed. Known only while it is written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Guessed {
+    ranges: Vec<Range<usize>>,
+    /// The latest token, and the figures with it: the next one tells whether it was a draft.
+    last: Option<(Range<usize>, u32, usize)>,
+}
+
+impl Guessed {
+    /// A piece of text came with these figures. Tokens of the same step are drafts, all but the last. Pieces of
+    /// several tokens can't be told apart.
+    fn note(&mut self, piece: Range<usize>, stats: &TurnStats) {
+        let (steps, tokens) = (stats.drafts.steps, stats.completion_tokens);
+        if let Some((before, steps_before, tokens_before)) = self.last.take()
+            && steps == steps_before
+            && tokens == tokens_before + 1
+            && steps > 0
+        {
+            match self.ranges.last_mut().filter(|last| last.end == before.start) {
+                Some(last) => last.end = before.end,
+                None => self.ranges.push(before),
+            }
+        }
+        self.last = Some((piece, steps, tokens));
+    }
 }
 
 /// How far an answer has come.
@@ -160,7 +216,21 @@ impl Answer {
             text: Text::default(),
             phase: Phase::Waiting,
             stats: TurnStats::default(),
+            guessed: Guessed::default(),
         }
+    }
+
+    /// Takes in what was said more.
+    pub fn push(&mut self, channel: Channel, text: &str, stats: TurnStats) {
+        match channel {
+            Channel::Thinking => self.thinking.push(text),
+            Channel::Answer => {
+                let start = self.text.raw.len();
+                self.text.push(text);
+                self.guessed.note(start..self.text.raw.len(), &stats);
+            }
+        }
+        (self.phase, self.stats) = (Phase::Writing(channel), stats);
     }
 }
 
@@ -183,6 +253,7 @@ impl From<&Node> for Answer {
             text: Text::from(node.message.plain_text().as_str()),
             phase: Phase::Ended(ending),
             stats: TurnStats::from(&answered.figures),
+            guessed: Guessed::default(),
         }
     }
 }
@@ -330,26 +401,69 @@ impl Transcript {
         })
     }
 
-    /// Wraps what isn't wrapped yet for this width and fold. Until then [`Self::rows`] shows older rows.
-    pub fn layout(&mut self, width: usize, thinking_open: bool, highlights: &Highlights) {
-        let all = (self.width, self.thinking_open) != (width, thinking_open);
-        (self.width, self.thinking_open) = (width, thinking_open);
+    /// Wraps what isn't wrapped yet for this width and these looks. Until then [`Self::rows`] shows older rows.
+    ///
+    /// When the width or the looks change, only what is in sight has to be right at once: `height` rows from the
+    /// entry `first` on, or up to the end. Of the rest at most `budget` entries are wrapped in one call.
+    pub fn layout(&mut self, width: usize, looks: Looks, highlights: &Highlights, sight: Sight) {
+        let all = (self.width, &self.looks) != (width, &looks);
+        (self.width, self.looks) = (width, looks);
         let mut code_before = 0;
         for cached in &mut self.entries {
             if all || cached.code_before != code_before {
                 cached.forget();
             }
             cached.code_before = code_before;
-            if cached.is_stale {
-                cached.wrap(width, thinking_open, highlights);
+            // How many rows and code blocks it has must be known, if only for another width.
+            if cached.rows.is_empty() {
+                cached.wrap(width, &self.looks, highlights);
             }
             code_before += cached.n_code;
         }
+        let looks = &self.looks;
+        let wrap_rows = |entries: &mut dyn Iterator<Item = &mut Cached>| {
+            let mut n_rows = 0;
+            while n_rows < sight.height {
+                let Some(cached) = entries.next() else { break };
+                cached.refresh(width, looks, highlights);
+                n_rows += cached.rows.len();
+            }
+        };
+        // A window at the end shows what is before it, too.
+        wrap_rows(&mut self.entries.iter_mut().rev());
+        if let Some(first) = sight.first {
+            wrap_rows(&mut self.entries.iter_mut().skip(first));
+        }
+        let stale = self.entries.iter_mut().rev().filter(|cached| cached.is_stale);
+        stale.take(sight.budget).for_each(|cached| cached.wrap(width, looks, highlights));
+        self.is_settled = self.entries.iter().all(|cached| !cached.is_stale);
     }
 
-    /// Code has its colours now: entries that have any are drawn anew.
-    pub fn recolour(&mut self) {
-        self.entries.iter_mut().filter(|cached| cached.n_code > 0).for_each(Cached::forget);
+    /// Everything is wrapped for the present width.
+    pub fn is_settled(&self) -> bool {
+        self.is_settled
+    }
+
+    /// Says which messages the model doesn't read.
+    pub fn leave_out(&mut self, is_left_out: impl Fn(NodeId) -> bool) {
+        for cached in &mut self.entries {
+            let now = cached.message.is_some_and(|(node, _)| is_left_out(node));
+            if cached.is_left_out != now {
+                cached.is_left_out = now;
+                cached.forget();
+            }
+        }
+    }
+
+    /// This code has its colours now: entries that have it are drawn anew.
+    pub fn recolour(&mut self, done: &[highlight::Done]) {
+        for cached in self.entries.iter_mut().filter(|cached| cached.n_code > 0) {
+            let Entry::Answer(answer) = &cached.entry else { continue };
+            // In lists and quotes its other lines stand behind something.
+            if done.iter().any(|done| answer.text.shown.contains(&done.begins)) {
+                cached.forget();
+            }
+        }
     }
 
     /// Rows of one entry, with the empty row that parts it from the next.
@@ -378,6 +492,21 @@ impl Transcript {
         found
     }
 
+    /// Whether this row, counted from the beginning of the chat, folds and opens thinking.
+    pub fn is_thinking_head(&self, row: usize) -> bool {
+        let mut first = 0;
+        for (entry_idx, cached) in self.entries.iter().enumerate() {
+            let n_rows = self.entry_rows(entry_idx).len();
+            if row < first + n_rows {
+                let thinks = matches!(&cached.entry, Entry::Answer(answer) if !answer.thinking.shown().trim().is_empty());
+                // Just below the word that says who speaks.
+                return thinks && row == first + 1;
+            }
+            first += n_rows;
+        }
+        false
+    }
+
     /// The rows from `top` on, counted from the beginning of the chat.
     pub fn rows(&self, top: usize, height: usize) -> impl Iterator<Item = &Row> {
         let mut skip = top;
@@ -398,6 +527,7 @@ impl Cached {
         Self {
             entry,
             message,
+            is_left_out: false,
             rows: Vec::new(),
             is_stale: true,
             settled: None,
@@ -407,15 +537,22 @@ impl Cached {
         }
     }
 
+    fn refresh(&mut self, width: usize, looks: &Looks, highlights: &Highlights) {
+        if self.is_stale {
+            self.wrap(width, looks, highlights);
+        }
+    }
+
     /// Nothing of the rows holds any more.
     fn forget(&mut self) {
         self.is_stale = true;
         self.settled = None;
     }
 
-    fn wrap(&mut self, width: usize, thinking_open: bool, highlights: &Highlights) {
+    fn wrap(&mut self, width: usize, looks: &Looks, highlights: &Highlights) {
         self.is_stale = false;
-        let number = self.message.map(|(_, number)| number);
+        let left_out = if self.is_left_out { "left out " } else { "" };
+        let number = self.message.map(|(_, number)| format!("{left_out}[{number}]"));
         let rows = &mut self.rows;
         match &self.entry {
             Entry::User(question) => {
@@ -436,7 +573,7 @@ impl Cached {
                     None => {
                         rows.clear();
                         rows.push(head(Tone::Assistant, "Assistant", number, width));
-                        wrap_thinking(answer, width, thinking_open, rows);
+                        wrap_thinking(answer, width, looks, rows);
                         (rows.len(), Settled::default())
                     }
                 };
@@ -444,6 +581,13 @@ impl Cached {
                 // Models begin an answer with empty lines after their thinking.
                 let text = answer.text.shown().trim_start_matches('\n').trim_end();
                 let columns = width.saturating_sub(INDENT).max(1);
+                if looks.is_raw || (looks.is_tinted && !answer.guessed.ranges.is_empty()) {
+                    wrap_raw(answer, looks.is_tinted, width, rows);
+                    wrap_ending(answer, width, rows);
+                    self.n_code = markdown::code_blocks(text).len();
+                    rows.push(Row::new());
+                    return;
+                }
                 let (settled, n_code) =
                     markdown::render(text, settled, columns, before, self.code_before, highlights, rows);
                 self.settled = Some((before, settled));
@@ -463,9 +607,9 @@ impl Cached {
 }
 
 /// Who speaks, and on the right the number by which commands name the message.
-fn head(tone: Tone, who: &str, number: Option<usize>, width: usize) -> Row {
+fn head(tone: Tone, who: &str, number: Option<String>, width: usize) -> Row {
     let mut row = vec![(tone, who.to_owned())];
-    let number = number.map(|number| format!("[{number}]")).unwrap_or_default();
+    let number = number.unwrap_or_default();
     let gap = width.saturating_sub(who.len() + number.len());
     if !number.is_empty() && gap > 0 {
         row.push((Tone::Faint, format!("{:gap$}{number}", "")));
@@ -492,12 +636,41 @@ fn wrap_attached(
     }
 }
 
-fn wrap_thinking(answer: &Answer, width: usize, thinking_open: bool, rows: &mut Vec<Row>) {
+/// The text as it was written; what was guessed stands out.
+fn wrap_raw(answer: &Answer, is_tinted: bool, width: usize, rows: &mut Vec<Row>) {
+    let columns = width.saturating_sub(INDENT).max(1);
+    let raw = answer.text.raw();
+    let guessed = if is_tinted { answer.guessed.ranges.as_slice() } else { &[] };
+    let (mut at, mut next) = (raw.len() - raw.trim_start_matches('\n').len(), 0);
+    for line in raw[at..].trim_end().split('\n') {
+        for wrapped in wrap_line(line, columns) {
+            let end = at + wrapped.end;
+            let mut from = at + wrapped.start;
+            let mut row: Row = vec![(Tone::Faint, " ".repeat(INDENT))];
+            while from < end {
+                while guessed.get(next).is_some_and(|range| range.end <= from) {
+                    next += 1;
+                }
+                let (tone, to) = match guessed.get(next) {
+                    Some(range) if range.start <= from => (Tone::Accepted, range.end.min(end)),
+                    Some(range) => (Tone::Text, range.start.min(end)),
+                    None => (Tone::Text, end),
+                };
+                row.push((tone, drawable(&sanitize::clean(&raw[from..to]))));
+                from = to;
+            }
+            rows.push(row);
+        }
+        at += line.len() + 1;
+    }
+}
+
+fn wrap_thinking(answer: &Answer, width: usize, looks: &Looks, rows: &mut Vec<Row>) {
     if answer.thinking.shown().trim().is_empty() {
         return;
     }
-    rows.push(thinking_head(answer, width, thinking_open));
-    if thinking_open {
+    rows.push(thinking_head(answer, width, looks));
+    if looks.thinking_open {
         wrap_text(answer.thinking.shown().trim(), Tone::Thinking, "  │ ", width, rows);
     }
 }
@@ -528,7 +701,8 @@ fn wrap_ending(answer: &Answer, width: usize, rows: &mut Vec<Row>) {
     }
 }
 
-fn thinking_head(answer: &Answer, width: usize, open: bool) -> Row {
+fn thinking_head(answer: &Answer, width: usize, looks: &Looks) -> Row {
+    let open = looks.thinking_open;
     let arrow = if open { '▾' } else { '▸' };
     let word = match answer.phase {
         Phase::Writing(Channel::Thinking) => "Thinking…",
@@ -539,11 +713,11 @@ fn thinking_head(answer: &Answer, width: usize, open: bool) -> Row {
         n => format!(" ({n} tok)"),
     };
     let head = format!("  {arrow} {word}{count}");
-    let hint = if open { "Ctrl+T folds" } else { "Ctrl+T opens" };
+    let hint = format!("{} {}", looks.thinking_key, if open { "folds" } else { "opens" });
     let gap = width.saturating_sub(head.chars().count() + hint.chars().count());
     let mut row = vec![(Tone::Faint, head)];
     // The hint stands far from the text it belongs to only where there is room for it.
-    if gap >= 4 && width >= 48 {
+    if gap >= 4 && width >= 48 && !looks.thinking_key.is_empty() {
         row.push((Tone::Faint, format!("  ·  {hint}")));
     }
     row
@@ -605,6 +779,35 @@ mod tests {
         Entry::User(Draft { text: text.to_owned(), attached: Vec::new() }.into())
     }
 
+    const EVERYTHING: Sight = Sight { first: None, height: usize::MAX, budget: usize::MAX };
+
+    #[test]
+    fn what_is_in_sight_is_wrapped_at_once_and_the_rest_bit_by_bit() {
+        let mut transcript = Transcript::default();
+        for n in 0..1000 {
+            transcript.push(NodeId(n), user(&format!("message {n} with some words that are wrapped")));
+        }
+        let none = Highlights::default();
+        transcript.layout(60, Looks::default(), &none, EVERYTHING);
+        let mut wrapped = transcript.clone();
+        wrapped.layout(20, Looks::default(), &none, EVERYTHING);
+        let shown = |transcript: &Transcript, entry| transcript.entry_rows(entry).to_vec();
+        for first in [None, Some(500)] {
+            let mut transcript = transcript.clone();
+            let sight = Sight { first, height: 30, budget: 10 };
+            transcript.layout(20, Looks::default(), &none, sight);
+            assert!(!transcript.is_settled());
+            for entry in first.map_or(996..1000, |first| first..first + 4) {
+                assert_eq!(shown(&transcript, entry), shown(&wrapped, entry), "{entry}");
+            }
+            assert_ne!(shown(&transcript, 0), shown(&wrapped, 0));
+            while !transcript.is_settled() {
+                transcript.layout(20, Looks::default(), &none, sight);
+            }
+            assert_eq!(transcript, wrapped);
+        }
+    }
+
     #[derive(Debug, Clone)]
     enum Change {
         Ask(String),
@@ -648,12 +851,13 @@ mod tests {
                     Change::Width(new) => width = new,
                     Change::Fold(new) => open = new,
                 }
-                transcript.layout(width, open, &Highlights::default());
+                let looks = Looks { thinking_open: open, ..Looks::default() };
+                transcript.layout(width, looks.clone(), &Highlights::default(), EVERYTHING);
                 let mut fresh = Transcript::default();
                 for (number, entry) in transcript.entries().enumerate() {
                     fresh.push(NodeId(number as u32 + 2), entry.clone());
                 }
-                fresh.layout(width, open, &Highlights::default());
+                fresh.layout(width, looks, &Highlights::default(), EVERYTHING);
                 prop_assert_eq!(&transcript, &fresh);
                 prop_assert_eq!(transcript.rows(0, usize::MAX).count(), transcript.n_rows());
             }

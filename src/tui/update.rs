@@ -1,12 +1,15 @@
 //! How the state changes: `(State, Msg) -> effects`, without clocks, files or channels.
 
 mod attach;
+mod compare;
 mod completion;
 mod copy;
+mod examine;
 pub mod history;
 mod keys;
 mod list;
 mod models;
+mod overflow;
 mod picker;
 mod session;
 mod slash;
@@ -14,15 +17,22 @@ mod turns;
 
 use std::time::Duration;
 
+use ratatui::layout::Position;
+
 use crate::msg::{Command, ConversationId};
 use crate::sanitize;
 
 use super::attach::{Draft, Kind};
+use super::composer;
 use super::effect::{Effect, Work};
+use super::keymap::Action;
 use super::msg::{Done, Msg};
 use super::pictures::paths;
-use super::state::{Model, Notice, Scroll, State, frame_idx};
+use super::state::{Focus, Model, Notice, Scroll, State, frame_idx};
 use super::theme::Tone;
+
+/// A slide of more rows would show nothing.
+const MAX_SLIDE: isize = 200;
 
 pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
     match msg {
@@ -45,10 +55,15 @@ pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
             state.models.move_by(rows.signum());
             Vec::new()
         }
-        Msg::Wheel(rows) => {
-            scroll(state, rows);
+        Msg::Wheel(rows) if state.page.is_some() => {
+            keys::scroll_page(state, rows);
             Vec::new()
         }
+        Msg::Wheel(rows) => {
+            slide(state, rows);
+            Vec::new()
+        }
+        Msg::Click { column, row } => click(state, column, row),
         Msg::Resize { width, height } => resize(state, width, height),
         Msg::Session(event) => session::event(state, event),
         Msg::SessionClosed => {
@@ -71,6 +86,15 @@ fn tick(state: &mut State, now: Duration) {
         state.dirty = true;
     }
     state.now = now;
+    if state.slide != 0 {
+        // Half of the rest, so that it begins fast and ends softly.
+        let step = state.slide / 2 + state.slide.signum() * (state.slide % 2).abs();
+        state.slide -= step;
+        scroll(state, step);
+        state.dirty = true;
+    }
+    // There is more to be wrapped.
+    state.dirty |= !state.transcript.is_settled();
     if state.notice.take_if(|notice| notice.until <= now).is_some() {
         state.dirty = true;
     }
@@ -88,9 +112,16 @@ fn resize(state: &mut State, width: u16, height: u16) -> Vec<Effect> {
 
 /// Pasted bytes are text, whatever they are: nothing in them is a key.
 fn paste(state: &mut State, text: String) -> Vec<Effect> {
-    if state.picker.is_some() || state.list.is_some() {
+    if state.picker.is_some() {
         return Vec::new();
     }
+    if let Some(list) = &mut state.list {
+        // Whoever pastes into a list looks for that.
+        list.filter.push_str(&sanitize::one_line(&text.chars().take(400).collect::<String>()));
+        return list::filtered(state);
+    }
+    state.page = None;
+    state.focus = Focus::Draft;
     state.models.open = None;
     // Dropping a file on a terminal pastes its path.
     let readings = paths::pasted(&text, state.home.as_deref());
@@ -105,7 +136,11 @@ fn insert(state: &mut State, text: &str) -> Vec<Effect> {
     // Terminals send the newlines of a paste as carriage returns.
     let text = sanitize::clean(&text.replace("\r\n", "\n").replace('\r', "\n"));
     state.history.stop_browsing();
-    state.composer.insert(&text);
+    state.composer.paste(&text);
+    if state.composer.has_folds() && composer::is_big(&text) {
+        let key = state.keymap.hint(Action::Unfold);
+        notify(state, Tone::Faint, format!("Folded; it is sent in full · {key} opens it"), 5);
+    }
     completion::refresh(state)
 }
 
@@ -122,13 +157,34 @@ fn finished(state: &mut State, done: Done) -> Vec<Effect> {
         Done::FilesFound(files) => completion::found(state, files),
         Done::FolderListed { folder, entries } => picker::listed(state, &folder, entries),
         Done::LookedAt(look) => picker::looked(state, look),
+        Done::Kept(result) => {
+            if let Err(problem) = result {
+                let text = format!("Only for this time: {}", sanitize::one_line(&problem));
+                notify(state, Tone::Warning, text, 8);
+            }
+            Vec::new()
+        }
+        Done::Written(result) => {
+            match result {
+                Ok(text) => {
+                    let text = sanitize::clean(&text.replace("\r\n", "\n"));
+                    state.composer.set_text(text.trim_end_matches('\n'));
+                }
+                Err(problem) => notify(state, Tone::Error, sanitize::one_line(&problem), 8),
+            }
+            let mut effects = completion::refresh(state);
+            effects.extend(attach::make_previews(state));
+            effects
+        }
+        Done::Cropped { picture, part } => attach::cropped(state, picture, part),
+        Done::FilesRead(result) => attach::files_read(state, result),
         Done::ThemeRefused(problem) => {
             notify(state, Tone::Error, sanitize::one_line(&problem), 8);
             Vec::new()
         }
         Done::Highlighted(done) => {
+            state.transcript.recolour(&done);
             state.highlights.fill(done);
-            state.transcript.recolour();
             Vec::new()
         }
         Done::Exported(result) => {
@@ -147,6 +203,41 @@ fn note(state: &mut State, tone: Tone, text: impl Into<String>) {
     let text = sanitize::clean(&text.into());
     state.transcript.note(tone, text);
     state.new_below = state.scroll != Scroll::Follow;
+}
+
+/// Moves the transcript by rows, bit by bit if pages slide.
+fn slide(state: &mut State, rows: isize) {
+    match state.smooth {
+        true => state.slide = (state.slide + rows).clamp(-MAX_SLIDE, MAX_SLIDE),
+        false => scroll(state, rows),
+    }
+}
+
+/// The left button: the caret goes there, a list's line is chosen, what is below comes into sight.
+fn click(state: &mut State, column: u16, row: u16) -> Vec<Effect> {
+    let covered =
+        state.page.is_some() || state.list.is_some() || state.picker.is_some() || state.models.open.is_some();
+    let Some(areas) = state.areas().filter(|_| !covered) else { return Vec::new() };
+    let position = Position { x: column, y: row };
+    if areas.composer.contains(position) {
+        let inner = areas.draft();
+        state.focus = Focus::Draft;
+        let row = usize::from(row.saturating_sub(inner.y));
+        let column = usize::from(column.saturating_sub(inner.x));
+        state.composer.point_at(row, column, usize::from(inner.height));
+        return completion::refresh(state);
+    }
+    if areas.status.contains(position) {
+        follow(state);
+    }
+    if areas.transcript.contains(position) {
+        let height = usize::from(areas.transcript.height);
+        let at = state.top_row(height) + usize::from(row - areas.transcript.y);
+        if state.transcript.is_thinking_head(at) {
+            state.thinking_open = !state.thinking_open;
+        }
+    }
+    Vec::new()
 }
 
 /// Moves the transcript by rows, negative towards the beginning.
@@ -169,6 +260,7 @@ fn scroll(state: &mut State, rows: isize) {
 }
 
 fn follow(state: &mut State) {
+    state.slide = 0;
     state.scroll = Scroll::Follow;
     state.new_below = false;
 }

@@ -1,6 +1,6 @@
 //! Draws the state. Every part is a function of the state and the theme; nothing is decided here.
 
-pub mod help;
+pub mod page;
 
 mod attached;
 mod chat;
@@ -16,7 +16,6 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use super::commands;
 use super::pictures::preview::Preview;
 use super::state::State;
 use super::theme::{Theme, Tone};
@@ -48,8 +47,8 @@ pub fn draw(frame: &mut Frame, state: &State, theme: Theme) {
         attached::draw(frame, state, theme, chips);
     }
     composer::draw(frame, state, theme, areas);
-    if let Some(open) = state.help {
-        help::draw(frame, open, theme);
+    if let Some(open) = &state.page {
+        page::draw(frame, state, open, theme);
     } else if let Some(open) = &state.list {
         list::draw(frame, state, open, theme);
     } else if let Some(open) = &state.picker {
@@ -58,8 +57,6 @@ pub fn draw(frame: &mut Frame, state: &State, theme: Theme) {
         models::draw(frame, state, open, theme, areas.transcript);
     } else if let Some(completion) = &state.completion {
         attached::draw_completion(frame, theme, completion, areas);
-    } else {
-        composer::draw_matching_commands(frame, state, theme, areas);
     }
 }
 
@@ -88,13 +85,11 @@ pub fn pixels(state: &State) -> Vec<(i32, Preview)> {
 /// behind would stay on them.
 fn is_covered(state: &State) -> bool {
     let lists_files = state.completion.as_ref().is_some_and(|it| it.searching || !it.matches.is_empty());
-    let lists_commands = !commands::matching(&state.composer.text()).is_empty();
-    state.help.is_some()
+    state.page.is_some()
         || state.list.is_some()
         || state.picker.is_some()
         || state.models.open.is_some()
         || lists_files
-        || lists_commands
 }
 
 fn first_row(area: Rect) -> Rect {

@@ -15,6 +15,9 @@ use super::pictures::{clipboard, files};
 /// Larger picture files aren't previewed in the picker.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
+/// Larger text files are longer than any context.
+const MAX_TEXT_BYTES: u64 = 8 << 20;
+
 /// A decoded picture takes up to hundreds of megabytes, so that there is one at a time.
 static DECODING: Mutex<()> = Mutex::new(());
 
@@ -44,10 +47,35 @@ pub fn work(work: Work, folder: &Path) -> Done {
             let path = folder.join(path);
             Done::Exported(write_new(&path, &text).map(|()| path))
         }
+        // The program does that, which knows of files of settings.
+        Work::Keep { .. } => Done::Kept(Ok(())),
+        Work::Crop { picture, bytes, region } => {
+            Done::Cropped { picture, part: one_at_a_time(|| preview::crop(&bytes, region)) }
+        }
+        Work::ReadFiles(paths) => {
+            Done::FilesRead(paths.iter().map(|path| read_text(&folder.join(path))).collect())
+        }
         Work::LookAt { path, place } => {
             let seen = one_at_a_time(|| look(&path, place));
             Done::LookedAt(Look { path, seen })
         }
+    }
+}
+
+/// The name and the text of a file.
+fn read_text(path: &Path) -> Result<(String, String), String> {
+    let shown = path.display();
+    let meta = fs::metadata(path).map_err(|error| format!("{shown} can't be read: {error}"))?;
+    if !meta.is_file() {
+        return Err(format!("{shown} is no file"));
+    }
+    if meta.len() > MAX_TEXT_BYTES {
+        return Err(format!("{shown} is too large to be read by a model: {} MB", meta.len() / 1_000_000));
+    }
+    let bytes = fs::read(path).map_err(|error| format!("{shown} can't be read: {error}"))?;
+    match String::from_utf8(bytes) {
+        Ok(text) if !text.contains('\0') => Ok((path.to_string_lossy().into_owned(), text)),
+        _ => Err(format!("{shown} is no text; pictures are attached by /image")),
     }
 }
 

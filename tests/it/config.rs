@@ -9,9 +9,15 @@ use crate::pty::terminal::{Answers, Terminal};
 fn loquat(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_loquat"));
     command.args(arguments).current_dir(folder).env("LOQUAT_CONFIG_DIR", folder.join("config"));
-    for name in
-        ["LOQUAT_MODEL", "LOQUAT_DEVICE", "LOQUAT_CONTEXT", "LOQUAT_THEME", "LOQUAT_HISTORY", "LOQUAT_IMAGES"]
-    {
+    for name in [
+        "LOQUAT_MODEL",
+        "LOQUAT_DEVICE",
+        "LOQUAT_CONTEXT",
+        "LOQUAT_THEME",
+        "LOQUAT_HISTORY",
+        "LOQUAT_IMAGES",
+        "HF_HUB_CACHE",
+    ] {
         command.env_remove(name);
     }
     command.env("LOQUAT_SAVED_STATES", "off").env("LOQUAT_DATA_DIR", folder).output().unwrap()

@@ -2,6 +2,7 @@
 //!
 //! The model has random weights, so its answers are noise; they only have to arrive.
 
+mod keys;
 mod models;
 pub mod terminal;
 

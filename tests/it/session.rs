@@ -82,6 +82,7 @@ async fn collect(
             | Event::PictureProgress { .. }
             | Event::PictureReady { .. }
             | Event::PictureRefused { .. }
+            | Event::Examined { .. }
             | Event::Models(_)
             | Event::History(_) => {}
         }

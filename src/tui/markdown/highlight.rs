@@ -61,6 +61,8 @@ pub struct Block {
 /// One that was: the lines of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Done {
+    /// Its first line with something in it.
+    pub begins: String,
     key: u64,
     lines: Option<Arc<Vec<Row>>>,
 }
@@ -100,6 +102,13 @@ pub fn highlight(blocks: &[Block]) -> Vec<Done> {
     blocks
         .iter()
         .map(|block| Done {
+            begins: block
+                .code
+                .lines()
+                .map(str::trim)
+                .find(|line| !line.is_empty())
+                .unwrap_or_default()
+                .to_owned(),
             key: key(&block.language, &block.code),
             lines: lines(&block.language, &block.code).map(Arc::new),
         })

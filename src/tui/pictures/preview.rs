@@ -17,6 +17,7 @@ use ratatui_image::protocol::sixel::Sixel;
 use ratatui_image::sliced::{SignedPosition, SlicedImage, SlicedProtocol};
 
 use super::graphics::{Graphics, Protocol};
+use crate::tui::commands::Region;
 
 /// Larger pictures aren't decoded for a preview: a small file can claim to be a huge picture.
 const MAX_SIDE: u32 = 16_384;
@@ -60,6 +61,31 @@ pub fn decode(bytes: &[u8]) -> Result<DynamicImage, String> {
     let mut image = DynamicImage::from_decoder(decoder).map_err(|error| unreadable(&error))?;
     image.apply_orientation(orientation);
     Ok(image)
+}
+
+/// Cuts a part out of a picture file; gives a PNG file.
+///
+/// # Errors
+/// A sentence when it can't be read, or has no such part.
+pub fn crop(bytes: &[u8], region: Region) -> Result<Arc<[u8]>, String> {
+    let image = decode(bytes).map_err(|why| format!("the picture {why}"))?;
+    let (width, height) = (image.width(), image.height());
+    let (half_width, half_height) = (width.div_ceil(2), height.div_ceil(2));
+    let (x, y, part_width, part_height) = match region {
+        Region::Left => (0, 0, half_width, height),
+        Region::Right => (width - half_width, 0, half_width, height),
+        Region::Top => (0, 0, width, half_height),
+        Region::Bottom => (0, height - half_height, width, half_height),
+        Region::Middle => (width / 4, height / 4, half_width, half_height),
+        Region::Area { x, y, width, height } => (x, y, width, height),
+    };
+    if x >= width || y >= height {
+        return Err(format!("the picture has {width}x{height} pixels: {x},{y} is outside"));
+    }
+    let part = image.crop_imm(x, y, part_width.min(width - x), part_height.min(height - y));
+    let mut out = Cursor::new(Vec::new());
+    part.write_to(&mut out, image::ImageFormat::Png).map_err(|error| error.to_string())?;
+    Ok(out.into_inner().into())
 }
 
 impl Preview {

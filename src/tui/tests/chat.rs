@@ -171,7 +171,7 @@ fn a_huge_paste_is_taken() {
     let mut run = play("");
     run.message(Msg::Paste("0123456789 abcdefg\r".repeat(60_000)));
     run.message(Msg::Paste("x".repeat(200_000)));
-    run.play("<left> <bs> <up> <down> y");
+    run.play("<a-e><a-e> <left> <bs> <up> <down> y");
     assert!(run.screen().contains('y'));
     run.play("<enter>");
     assert!(run.submitted()[0].len() > 1_200_000);
@@ -204,16 +204,16 @@ fn the_end_of_the_session_is_told_once() {
 #[test]
 fn typing_closes_the_help_and_is_not_lost() {
     let mut run = play("<f1>");
-    assert!(run.state.help.is_some());
+    assert!(run.state.page.is_some());
     run.play("hello");
-    assert!(run.state.help.is_none());
+    assert!(run.state.page.is_none());
     assert_eq!(run.state.composer.text(), "hello");
 }
 
 #[test]
 fn escape_closes_the_help_before_it_stops_an_answer() {
     let run = play("q<enter> ~start(1) <f1> <esc>");
-    assert!(run.state.help.is_none());
+    assert!(run.state.page.is_none());
     assert!(run.state.active.is_some_and(|active| !active.stopping));
 }
 

@@ -91,5 +91,6 @@ fn themes_are_tried_out_in_their_list() {
     run.play("<enter>");
     assert_eq!(run.state.theme, "paper");
     run.play("/theme night<enter>");
-    assert_eq!(run.effects.last(), Some(&theme("night")));
+    let kept = Effect::Work(Work::Keep { setting: "ui.theme", value: "night".into() });
+    assert_eq!(run.effects[run.effects.len() - 2..], [theme("night"), kept], "and for the next start");
 }

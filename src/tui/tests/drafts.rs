@@ -67,6 +67,8 @@ fn the_line_stands_for_the_newest_answer_and_only_if_something_was_drafted() {
 #[test]
 fn ctrl_e_and_the_command_hide_and_show_it() {
     let mut run = play(&format!("one<enter> ~start(5) {STEPS} <c-e>"));
+    assert!(spec_line(&mut run).is_some(), "a tint first");
+    run.play("<c-e>");
     assert_eq!(spec_line(&mut run), None);
     assert!(run.screen().contains("MTP's guesses are hidden"));
     run.play("<c-e>");
@@ -81,7 +83,7 @@ fn ctrl_e_and_the_command_hide_and_show_it() {
     run.play("~resize(80x12) <c-c> /spec lane<enter>");
     assert_eq!(spec_line(&mut run), None);
     assert!(run.screen().contains("MTP's guesses are shown, in a larger window"));
-    let mut early = play("<c-e><c-e>");
+    let mut early = play("<c-e><c-e><c-e>");
     assert!(early.screen().contains("MTP's guesses are shown, as soon as there are any"));
 }
 

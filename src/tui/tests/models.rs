@@ -20,6 +20,8 @@ fn judged(name: &str, verdict: Verdict) -> ModelEvent {
         needs_bytes: 2 * GIB,
         context_tokens: 32_768,
         terms: vec![("weights", GIB), ("KV cache", GIB), ("vision tower", 0)],
+        quant: None,
+        tokens_per_second: Some(12),
         verdict,
     };
     ModelEvent::Judged { name: name.into(), judgement: Ok(judgement) }
@@ -47,6 +49,75 @@ fn welcome() -> Run {
     let models = vec![row("Qwen/small", 1, None), row("Qwen/large", 4, None), row("Qwen/huge", 90, None)];
     tell(&mut run, ModelEvent::Listed { machine, models });
     run
+}
+
+/// A first start, at three sizes; then with a download.
+#[test]
+fn first_run_and_download() {
+    use insta::assert_snapshot;
+    for name in ["first_run", "download", "model_picker"] {
+        let mut screens = String::new();
+        for (width, height) in [(40, 12), (80, 24), (200, 60)] {
+            let settings = TuiSettings { offers_models: true, ..TuiSettings::default() };
+            let state = State::new(settings, width, height);
+            let mut run = Run { state, effects: Vec::new(), stats: TurnStats::default() };
+            run.play("~note(No GPU was found, so the CPU answers.)");
+            let machine = Machine {
+                memory_bytes: Some(8 * GIB),
+                disk_bytes: Some(80 * GIB),
+                bandwidth_bytes: Some(20 * GIB),
+                folder: Some("~/.cache/huggingface/hub".into()),
+                offline: false,
+            };
+            let here = row("Qwen/Qwen3.5-0.8B", 1, Some("Hub cache"));
+            let models = vec![here, row("Qwen/Qwen3.5-2B", 4, None), row("Qwen/Qwen3.5-27B", 54, None)];
+            tell(&mut run, ModelEvent::Listed { machine, models });
+            tell(&mut run, judged("Qwen/Qwen3.5-0.8B", Verdict::Fits { spare_bytes: 4 * GIB }));
+            tell(&mut run, judged("Qwen/Qwen3.5-2B", Verdict::FitsAt { context_tokens: 8192 }));
+            tell(&mut run, judged("Qwen/Qwen3.5-27B", Verdict::TooBig));
+            if name != "first_run" {
+                run.play("<down>");
+            }
+            if name == "download" {
+                run.play("<enter>");
+                let progress = DownloadProgress {
+                    done_bytes: GIB,
+                    total_bytes: 4 * GIB,
+                    bytes_per_second: 12 << 20,
+                    seconds_left: Some(256),
+                    note: None,
+                };
+                tell(&mut run, ModelEvent::Downloading { name: "Qwen/Qwen3.5-2B".into(), progress });
+            }
+            if name == "model_picker" {
+                run.play("<esc>/model<enter> <down> <tab>");
+            }
+            screens.push_str(&format!("{width}x{height}\n{}\n", run.screen()));
+        }
+        assert_snapshot!(name, screens);
+    }
+}
+
+#[test]
+fn the_model_that_a_person_chose_and_that_works_is_remembered() {
+    let mut run = welcome();
+    tell(
+        &mut run,
+        ModelEvent::Listed {
+            machine: Machine::default(),
+            models: vec![row("Qwen/small", 1, Some("Hub cache"))],
+        },
+    );
+    run.play("<enter>");
+    let kept = |run: &Run| {
+        let kept = |effect: &&Effect| matches!(effect, Effect::Work(Work::Keep { setting: "model", .. }));
+        run.effects.iter().filter(kept).count()
+    };
+    assert_eq!(kept(&run), 0, "not before it is loaded");
+    run.play("~loaded");
+    assert_eq!(kept(&run), 1);
+    run.play("~loaded");
+    assert_eq!(kept(&run), 1);
 }
 
 /// The line under the cursor.

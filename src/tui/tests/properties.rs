@@ -8,7 +8,8 @@ fn step() -> impl Strategy<Value = String> {
     let keys = proptest::sample::select(vec![
         "enter", "esc", "up", "down", "left", "right", "home", "end", "pgup", "pgdn", "tab", "bs", "space",
         "f1", "f2", "c-o", "a-v", "a-enter", "c-j", "c-c", "c-d", "c-t", "c-n", "c-b", "c-r", "del", "c-l",
-        "c-z", "c-w", "c-u", "c-k", "c-y", "c-_", "a-b", "a-f", "c-left", "s-enter", "c-a", "c-e", "q",
+        "c-s", "c-p", "c-x", "c-g", "a-e", "y", "j", "s-tab", "c-z", "c-w", "c-u", "c-k", "c-y", "c-_",
+        "a-b", "a-f", "c-left", "s-enter", "c-a", "c-e", "q",
     ]);
     let events = proptest::sample::select(vec![
         "~loaded",
@@ -34,6 +35,18 @@ fn step() -> impl Strategy<Value = String> {
         "~wait(700)",
         "~paste(a\\nbe\u{301}\\n漢)",
         "/regen",
+        "/compare",
+        "/context",
+        "/prompt",
+        "/drop 1",
+        "/raw",
+        "/spec tint",
+        "/crop 1 left",
+        "~toolong",
+        "~counted(9 20000 9 20000 9)",
+        "~prompts(a; b)",
+        "~edited(c\\nd)",
+        "~paste(1\\n2\\n3\\n4\\n5\\n6\\n7\\n8\\n9\\n10\\n11\\n12\\n13\\n14\\n15\\n16\\n17\\n18)",
         "/edit",
         "/edit 1",
         "/continue",

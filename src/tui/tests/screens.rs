@@ -9,6 +9,91 @@ const THOUGHT: &str = "~think(The sign is Italian.\\nLet me read it again, slowl
 const ANSWER: &str =
     "~delta(The sign says **Ponte Vecchio**, 古い橋 in Japanese 👩‍👩‍👧, which is a bridge in Florence.) ";
 
+/// Everything that an answer can have, while it is written.
+pub const RICH: &str = "~sees /image photo.jpg<enter> ~ready(4032x3024 11844) What is on it, and how would I count them?<enter> \
+    ~start(1200) ~think(Two cats, one dog.) ~delta(## On the picture\\n\\n| Animal | Count |\\n|---|---:|\\n| cat | 2 |\\n| dog 漢字 | 1 |\\n\\nCount *them* with **code**:\\n\\n```python\\ntotal = 2 + 1  # 3\\n```\\n\\n> A quote, $x^2$ and `inline`.\\n\\n) ~steps(3/2 2/2 0/0) ";
+
+/// A script at the three sizes, as one snapshot.
+fn everywhere(name: &str, settings: impl Fn() -> TuiSettings, script: &str, then: impl Fn(&mut Run)) {
+    let mut screens = String::new();
+    for (width, height) in [(40, 12), (80, 24), (200, 60)] {
+        let mut run = play_with(settings(), width, height, script);
+        then(&mut run);
+        screens.push_str(&format!("{width}x{height}\n{}\n", run.screen()));
+    }
+    assert_snapshot!(name, screens);
+}
+
+fn chat(name: &str, script: &str) {
+    everywhere(name, TuiSettings::default, script, draw_pictures);
+}
+
+/// Makes the previews that were asked for.
+fn draw_pictures(run: &mut Run) {
+    let is_preview = |effect: &&Effect| matches!(effect, Effect::Work(Work::Preview { .. }));
+    let asked: Vec<Effect> = run.effects.iter().filter(is_preview).cloned().collect();
+    for effect in asked {
+        run.effects.push(effect);
+        run.work();
+    }
+}
+
+#[test]
+fn an_answer_with_everything() {
+    chat("rich", RICH);
+}
+
+#[test]
+fn an_answer_with_everything_and_its_thinking_open() {
+    chat("rich_thinking_open", &format!("{RICH} ~finish <c-t>"));
+}
+
+#[test]
+fn an_answer_as_it_was_written() {
+    chat("rich_raw", &format!("{RICH} ~finish /raw<enter>"));
+}
+
+#[test]
+fn searching_what_was_asked() {
+    let prompts =
+        "~prompts(make soup; write a poem about the sea; name a river; what is a monad?; translate this) ";
+    chat("prompt_search", &format!("~loaded {prompts} <c-r>a po"));
+}
+
+#[test]
+fn everything_that_can_be_done() {
+    chat("palette", "~loaded <c-p>thin");
+}
+
+#[test]
+fn the_context_map() {
+    let script = "~loaded /system Answer briefly.<enter> one question about rivers<enter> ~start(5) \
+        ~delta(A long answer about rivers.) ~finish and about lakes?<enter> ~start(9) ~delta(Lakes.) ~finish \
+        /context<enter> ~counted(12 900 8200 40 410 5)";
+    chat("context", script);
+}
+
+#[test]
+fn a_prompt_that_is_too_long() {
+    let script = "~loaded one<enter> ~start(5) ~delta(first) ~finish a long question<enter> ~toolong \
+        ~counted(12 20000 13000 5)";
+    chat("too_long", script);
+}
+
+#[test]
+fn two_answers() {
+    let script = "~loaded Which is best?<enter> ~start(5) ~delta(**Rust**, because it is *fast*:\\n\\n- no pauses\\n- no nulls) \
+        ~finish /regen<enter> ~start(5) ~delta(It depends.\\n\\n| Need | Take |\\n|---|---|\\n| speed | C |) ~finish /compare<enter>";
+    chat("compare", script);
+}
+
+#[test]
+fn a_folded_paste_in_the_draft() {
+    let mut run = play("Summarise this: ");
+    run.message(Msg::Paste("a line of a log file\r".repeat(400)));
+    assert_snapshot!("folded_paste_80x24", run.screen());
+}
+
 /// The same script at both sizes, as two snapshots.
 fn both(name: &str, script: &str) {
     for (width, height) in [(80, 24), (40, 12)] {

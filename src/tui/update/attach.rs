@@ -1,11 +1,13 @@
 //! Pictures of the draft: attaching, what the session manager says of them, taking them back.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::chat::{Detail, Part, Picture, PictureSource};
 use crate::msg::{Command, PictureFacts, PictureId};
 use crate::sanitize::{clean, one_line};
 use crate::tui::attach::{Attached, Kind};
+use crate::tui::commands::Region;
 use crate::tui::effect::{Effect, Work};
 use crate::tui::pictures::clipboard::Clip;
 use crate::tui::pictures::paths;
@@ -89,7 +91,7 @@ fn attach(state: &mut State, kind: Kind, what: Picture) -> Vec<Effect> {
         return Vec::new();
     }
     let id = next_id(state);
-    let attached = Attached { id, kind, what, facts: None, preview: None };
+    let attached = Attached::new(id, kind, what);
     let effect = inspect(&attached);
     state.attached.push(attached);
     vec![effect]
@@ -176,7 +178,7 @@ pub fn kept(state: &mut State, parts: &[Part]) -> (Vec<Attached>, Vec<Effect>) {
             Part::Image(what) => (Kind::Still, what.clone()),
             Part::Clip(what) => (Kind::Clip, what.clone()),
         };
-        attached.push(Attached { id: next_id(state), kind, what, facts: None, preview: None });
+        attached.push(Attached::new(next_id(state), kind, what));
     }
     let effects = attached.iter().map(inspect).collect();
     (attached, effects)
@@ -205,6 +207,93 @@ pub fn set_detail(state: &mut State, detail: Detail) -> Vec<Effect> {
         effects.push(inspect(attached));
     }
     effects
+}
+
+/// Cuts a part out of a picture of the draft, or brings the whole back.
+pub fn crop(state: &mut State, number: usize, region: Option<Region>) -> Vec<Effect> {
+    let Some(idx) = number.checked_sub(1).filter(|idx| *idx < state.attached.len()) else {
+        notify(state, Tone::Warning, format!("There is no picture {number} in the draft"), 5);
+        return Vec::new();
+    };
+    let attached = &state.attached[idx];
+    let whole = attached.whole.as_deref().unwrap_or(&attached.what).clone();
+    let problem = match (region, &whole.source, attached.kind) {
+        (_, _, Kind::Clip) => "A moving picture can't be cropped",
+        (Some(region), PictureSource::Bytes(bytes), Kind::Still) => {
+            let work = Work::Crop { picture: attached.id, bytes: bytes.clone(), region };
+            return vec![Effect::Work(work)];
+        }
+        (Some(_), PictureSource::File(_), Kind::Still) => "The picture is still being read",
+        (None, ..) if attached.whole.is_none() => "The picture is whole",
+        (None, ..) => return replace(state, idx, whole, None),
+    };
+    notify(state, Tone::Warning, problem, 5);
+    Vec::new()
+}
+
+pub fn cropped(state: &mut State, picture: PictureId, part: Result<Arc<[u8]>, String>) -> Vec<Effect> {
+    // It was taken back or sent meanwhile.
+    let Some(idx) = state.attached.iter().position(|it| it.id == picture) else { return Vec::new() };
+    match part {
+        Ok(bytes) => {
+            let attached = &state.attached[idx];
+            let whole = attached.whole.as_deref().unwrap_or(&attached.what).clone();
+            let what = Picture {
+                name: format!("part of {}", whole.name),
+                source: PictureSource::Bytes(bytes),
+                detail: whole.detail,
+            };
+            replace(state, idx, what, Some(whole.into()))
+        }
+        Err(problem) => {
+            notify(state, Tone::Error, clean(&problem), 8);
+            Vec::new()
+        }
+    }
+}
+
+/// Another picture in the place of one.
+fn replace(state: &mut State, idx: usize, what: Picture, whole: Option<Box<Picture>>) -> Vec<Effect> {
+    let attached = Attached { whole, ..Attached::new(next_id(state), Kind::Still, what) };
+    let effect = inspect(&attached);
+    state.attached[idx] = attached;
+    vec![effect]
+}
+
+/// `/file`: has text files read for the draft.
+pub fn text_files(state: &mut State, arguments: &str) -> Vec<Effect> {
+    match paths::arguments(arguments, state.home.as_deref()) {
+        Ok(paths) => vec![Effect::Work(Work::ReadFiles(paths))],
+        Err(problem) => {
+            notify(state, Tone::Error, problem, 8);
+            Vec::new()
+        }
+    }
+}
+
+/// Puts files into the draft, each named and fenced, so that the model can tell them from what is asked.
+pub fn files_read(state: &mut State, files: Result<Vec<(String, String)>, String>) -> Vec<Effect> {
+    match files {
+        Ok(files) => {
+            for (name, text) in files {
+                let fence = fence(&text);
+                if !state.composer.is_empty() {
+                    state.composer.newline();
+                }
+                let text =
+                    format!("{}:\n{fence}\n{}\n{fence}\n", one_line(&name), text.trim_end_matches('\n'));
+                state.composer.paste(&clean(&text));
+            }
+        }
+        Err(problem) => notify(state, Tone::Error, clean(&problem), 8),
+    }
+    Vec::new()
+}
+
+/// Longer than any fence in the text.
+fn fence(text: &str) -> String {
+    let longest = text.lines().map(|line| line.trim_start().chars().take_while(|c| *c == '`').count()).max();
+    "`".repeat(longest.unwrap_or(0).max(2) + 1)
 }
 
 pub fn clear(state: &mut State) {

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crossterm::event::KeyCode;
+
 use crate::chat::export::{Format, export};
 use crate::sanitize::one_line;
 use crate::tui::commands::Copied;
@@ -32,6 +34,20 @@ pub fn copy(state: &mut State, what: Copied) -> Vec<Effect> {
         }
         Err(problem) => {
             notify(state, Tone::Warning, problem, 5);
+            Vec::new()
+        }
+    }
+}
+
+/// The key after the one that copies: a digit is a code block, the key again the last answer.
+pub fn pressed(state: &mut State, key: KeyCode) -> Vec<Effect> {
+    match key {
+        KeyCode::Char(c) if c.is_ascii_digit() => {
+            copy(state, Copied::Code(c.to_digit(10).unwrap_or_default() as usize))
+        }
+        KeyCode::Char('y') => copy(state, Copied::LastAnswer),
+        _ => {
+            notify(state, Tone::Faint, "Nothing copied: a digit is a code block, y the last answer", 4);
             Vec::new()
         }
     }

@@ -60,6 +60,7 @@ pub fn event(state: &mut State, event: HistoryEvent) -> Vec<Effect> {
                 state.stored = Some(stored);
             }
         }
+        HistoryEvent::Prompts(prompts) => state.history.begin_with(prompts),
         HistoryEvent::Found { query, found } => show_found(state, &query, found),
         HistoryEvent::Loaded { conversation, stored, loaded } => {
             // Something else was asked for meanwhile.

@@ -7,14 +7,16 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crate::tui::attach::Draft;
 use crate::tui::commands::{self, Line};
 use crate::tui::effect::{Effect, Work};
-use crate::tui::keymap::{self, Action};
-use crate::tui::state::{Help, HelpPage, Model, State};
+use crate::tui::keymap::{Action, Edit, Meaning, Press, Situation};
+use crate::tui::page::{Page, PageKind};
+use crate::tui::state::{Focus, Model, State};
 use crate::tui::theme::Tone;
-use crate::tui::view::help;
+use crate::tui::view;
+use crate::tui::vim::{Edge, Taken};
 
 use super::{
-    attach, back_to_draft, completion, follow, list, models, new_chat, notify, picker, quit, scroll, slash,
-    stop, turns,
+    attach, back_to_draft, compare, completion, copy, follow, list, models, new_chat, notify, picker, quit,
+    scroll, slash, slide, stop, turns,
 };
 
 /// A second Ctrl+C within this time quits.
@@ -25,12 +27,23 @@ pub fn key(state: &mut State, key: KeyEvent) -> Vec<Effect> {
     if key.kind == KeyEventKind::Release {
         return Vec::new();
     }
-    let action = keymap::resolve(key, state.composer.is_empty());
+    let first = state.begun.take();
+    let situation = Situation {
+        draft_is_empty: state.composer.is_empty(),
+        in_transcript: state.focus == Focus::Transcript,
+    };
+    let meaning = state.keymap.meaning(first, key, situation);
+    let action = match meaning {
+        Meaning::Action(action) => Some(action),
+        Meaning::Begun | Meaning::Nothing => None,
+    };
     if action != Some(Action::Interrupt) {
         state.quit_armed_until = None;
     }
-    if state.help.is_some() && help_key(state, key, action) {
-        return Vec::new();
+    if state.page.is_some()
+        && let Some(effects) = page_key(state, key, action)
+    {
+        return effects;
     }
     if state.picker.is_some() && !means_the_same_everywhere(action) {
         return picker::key(state, key);
@@ -44,35 +57,77 @@ pub fn key(state: &mut State, key: KeyEvent) -> Vec<Effect> {
     {
         return effects;
     }
+    if std::mem::take(&mut state.copies) && !means_the_same_everywhere(action) {
+        return copy::pressed(state, key.code);
+    }
     if let Some(effects) = completion::key(state, key) {
         return effects;
     }
-    let mut effects = match action {
-        Some(action) => act(state, action),
-        None => {
-            edit(state, key);
-            Vec::new()
+    if state.focus == Focus::Draft
+        && first.is_none()
+        && let Some(vim) = &mut state.vim
+    {
+        match vim.key(key, &mut state.composer) {
+            Taken::Yes => {
+                state.history.stop_browsing();
+                return completion::refresh(state);
+            }
+            Taken::Over(Edge::First) => return act(state, Action::Previous),
+            Taken::Over(Edge::Last) => return act(state, Action::Next),
+            Taken::No => {}
         }
+    }
+    let mut effects = match meaning {
+        Meaning::Action(action) => act(state, action),
+        Meaning::Begun => {
+            state.begun = Some(key.into());
+            notify(state, Tone::Faint, format!("{} …", Press::from(key).label()), 3);
+            return Vec::new();
+        }
+        Meaning::Nothing => match first {
+            // The second of two keys is never typed.
+            Some(first) => {
+                let keys = format!("{} {}", first.label(), Press::from(key).label());
+                notify(state, Tone::Warning, format!("{keys} does nothing"), 3);
+                Vec::new()
+            }
+            None => {
+                type_char(state, key);
+                Vec::new()
+            }
+        },
     };
     effects.extend(completion::refresh(state));
     effects
 }
 
-fn edit(state: &mut State, key: KeyEvent) {
-    let takes_back = key.code == KeyCode::Backspace && key.modifiers.is_empty();
-    if takes_back && state.composer.is_at_start() && state.attached.pop().is_some() {
+/// Types a character, wherever the keys went until now. In normal mode none gets here.
+fn type_char(state: &mut State, key: KeyEvent) {
+    let modifiers = key.modifiers.difference(KeyModifiers::SHIFT);
+    // Ctrl+Alt is AltGr on some systems, and then the character is meant.
+    if let KeyCode::Char(c) = key.code
+        && (modifiers.is_empty() || modifiers == KeyModifiers::CONTROL | KeyModifiers::ALT)
+    {
+        state.focus = Focus::Draft;
+        state.history.stop_browsing();
+        state.composer.type_char(c);
+    }
+}
+
+fn edit(state: &mut State, edit: Edit) {
+    let takes_back = edit == Edit::DeleteBack && state.composer.is_at_start();
+    if takes_back && state.attached.pop().is_some() {
         return;
     }
-    if state.composer.key(key) {
-        state.history.stop_browsing();
-    }
+    state.history.stop_browsing();
+    state.composer.edit(edit);
 }
 
 fn means_the_same_everywhere(action: Option<Action>) -> bool {
     matches!(action, Some(Action::Interrupt | Action::Redraw | Action::Suspend))
 }
 
-fn act(state: &mut State, action: Action) -> Vec<Effect> {
+pub fn act(state: &mut State, action: Action) -> Vec<Effect> {
     match action {
         Action::Send => return send(state),
         Action::Newline => {
@@ -85,14 +140,34 @@ fn act(state: &mut State, action: Action) -> Vec<Effect> {
         Action::Quit => return quit(state),
         Action::Previous => previous(state),
         Action::Next => next(state),
-        Action::Complete => complete(state),
-        Action::PageUp => scroll(state, -page(state)),
-        Action::PageDown => scroll(state, page(state)),
-        Action::Follow => follow(state),
+        // Everything that can be completed offers itself.
+        Action::Complete => {}
+        Action::SearchHistory => list::open_prompts(state),
+        Action::Stash => return stash(state),
+        Action::Editor => {
+            notify(state, Tone::Faint, "The draft is in the editor", 2);
+            return vec![Effect::Write(state.composer.text())];
+        }
+        Action::Unfold => {
+            if !state.composer.unfold() {
+                notify(state, Tone::Faint, "Nothing is folded in the draft", 3);
+            }
+        }
+        Action::Palette => list::open_palette(state),
+        Action::PageUp => slide(state, -page(state)),
+        Action::PageDown => slide(state, page(state)),
+        Action::Follow | Action::Bottom => follow(state),
+        Action::Top => scroll(state, isize::MIN),
+        Action::LineUp => scroll(state, -1),
+        Action::LineDown => scroll(state, 1),
+        Action::FocusTranscript if state.transcript.is_unused() => {}
+        Action::FocusTranscript => state.focus = Focus::Transcript,
+        Action::FocusDraft => state.focus = Focus::Draft,
+        Action::Copy => state.copies = true,
         Action::ToggleThinking => state.thinking_open = !state.thinking_open,
         Action::ToggleSpec => slash::show_drafts(state, state.spec_view.next()),
-        Action::Help => state.help = Some(Help { page: HelpPage::All, top: 0 }),
-        Action::ToggleMouse => return toggle_mouse(state),
+        Action::Help => state.page = Some(Page::new(PageKind::Help)),
+        Action::ToggleMouse => return set_mouse(state, !state.mouse),
         Action::PickFile => return picker::open(state),
         Action::PasteClipboard => return vec![Effect::Work(Work::ReadClipboard)],
         Action::NewChat => return new_chat(state),
@@ -100,37 +175,70 @@ fn act(state: &mut State, action: Action) -> Vec<Effect> {
         // A terminal may have lost the pictures too.
         Action::Redraw => return [vec![Effect::Redraw], attach::make_previews(state)].concat(),
         Action::Suspend => return vec![Effect::Suspend],
+        Action::Edit(change) => edit(state, change),
     }
     Vec::new()
 }
 
-/// Keys of the help screen; false for those that mean the same everywhere.
-fn help_key(state: &mut State, key: KeyEvent, action: Option<Action>) -> bool {
-    let Some(open) = state.help else { return false };
+/// Puts the draft with its pictures aside, or brings back what was put aside last.
+fn stash(state: &mut State) -> Vec<Effect> {
+    if state.composer.is_blank() && state.attached.is_empty() {
+        let Some(draft) = state.stash.pop() else {
+            notify(state, Tone::Faint, "Nothing was put aside", 3);
+            return Vec::new();
+        };
+        back_to_draft(state, [draft]);
+        return attach::inspect_unknown(state);
+    }
+    let draft = Draft { text: state.composer.text(), attached: std::mem::take(&mut state.attached) };
+    state.composer.clear();
+    state.stash.push(draft);
+    let key = state.keymap.hint(Action::Stash);
+    notify(state, Tone::Faint, format!("Put aside · {key} on an empty draft brings it back"), 4);
+    Vec::new()
+}
+
+/// Keys of a page over the screen; `None` for those that mean the same everywhere.
+fn page_key(state: &mut State, key: KeyEvent, action: Option<Action>) -> Option<Vec<Effect>> {
     let page = isize::from(i16::try_from(state.height / 2).unwrap_or(i16::MAX));
-    let rows = match (key.code, action) {
-        _ if means_the_same_everywhere(action) => return false,
-        (KeyCode::Esc | KeyCode::F(1) | KeyCode::Enter | KeyCode::Char('q'), _) => {
-            state.help = None;
-            return true;
+    let rows = match key.code {
+        _ if means_the_same_everywhere(action) => return None,
+        KeyCode::Enter if matches!(state.page, Some(Page { what: PageKind::Compare(_), .. })) => {
+            return compare::take(state);
         }
-        (KeyCode::Up | KeyCode::Char('k'), _) => -1,
-        (KeyCode::Down | KeyCode::Char('j'), _) => 1,
-        (KeyCode::PageUp, _) => -page,
-        (KeyCode::PageDown | KeyCode::Char(' '), _) => page,
-        (KeyCode::Home, _) => isize::MIN,
-        (KeyCode::End, _) => isize::MAX,
+        KeyCode::Esc | KeyCode::F(1) | KeyCode::Enter | KeyCode::Char('q') => {
+            state.page = None;
+            return Some(Vec::new());
+        }
+        KeyCode::Left | KeyCode::Right => {
+            if let Some(Page { what: PageKind::Compare(compared), .. }) = &mut state.page {
+                compared.turn(key.code == KeyCode::Right);
+            }
+            return Some(Vec::new());
+        }
+        KeyCode::Up | KeyCode::Char('k') => -1,
+        KeyCode::Down | KeyCode::Char('j') => 1,
+        KeyCode::PageUp => -page,
+        KeyCode::PageDown | KeyCode::Char(' ') => page,
+        KeyCode::Home => isize::MIN,
+        KeyCode::End => isize::MAX,
         // Whoever types on wants to write; the text must not go to where it can't be seen.
-        (KeyCode::Char(_), _) if key.modifiers.difference(KeyModifiers::SHIFT).is_empty() => {
-            state.help = None;
-            return false;
+        KeyCode::Char(_) if key.modifiers.difference(KeyModifiers::SHIFT).is_empty() => {
+            state.page = None;
+            return None;
         }
-        _ => return true,
+        _ => return Some(Vec::new()),
     };
-    let last_top = help::last_top(open.page, state.width, state.height);
-    let top = open.top.saturating_add_signed(rows).min(last_top);
-    state.help = Some(Help { top, ..open });
-    true
+    scroll_page(state, rows);
+    Some(Vec::new())
+}
+
+/// Moves the open page, negative towards its beginning.
+pub fn scroll_page(state: &mut State, rows: isize) {
+    let last_top = view::page::last_top(state);
+    if let Some(open) = &mut state.page {
+        open.top = open.top.saturating_add_signed(rows).min(last_top);
+    }
 }
 
 fn send(state: &mut State) -> Vec<Effect> {
@@ -185,9 +293,10 @@ fn take_draft(state: &mut State, typed: &str, text: String) -> Draft {
 }
 
 fn interrupt(state: &mut State) -> Vec<Effect> {
-    if state.picker.take().is_some() || state.models.open.take().is_some() {
+    if state.picker.take().is_some() || state.models.open.take().is_some() || state.page.take().is_some() {
         return Vec::new();
     }
+    state.focus = Focus::Draft;
     if state.list.is_some() {
         return list::close(state);
     }
@@ -235,19 +344,15 @@ fn next(state: &mut State) {
     }
 }
 
-/// Completes a command to the first that fits, ready for its arguments.
-fn complete(state: &mut State) {
-    if let Some(spec) = commands::matching(&state.composer.text()).first() {
-        let space = if spec.arguments.is_empty() { "" } else { " " };
-        state.composer.set_text(&format!("/{}{space}", spec.name));
-    }
-}
-
-fn toggle_mouse(state: &mut State) -> Vec<Effect> {
-    state.mouse = !state.mouse;
-    let text = if state.mouse { "Mouse wheel on; F2 gives the mouse back" } else { "Mouse wheel off" };
+pub fn set_mouse(state: &mut State, on: bool) -> Vec<Effect> {
+    state.mouse = on;
+    let key = state.keymap.hint(Action::ToggleMouse);
+    let text = match on {
+        true => format!("Mouse on: the wheel scrolls · {key} gives it back to the terminal"),
+        false => "Mouse off: the terminal selects text".to_owned(),
+    };
     notify(state, Tone::Faint, text, 4);
-    vec![Effect::CaptureMouse(state.mouse)]
+    vec![Effect::CaptureMouse(on)]
 }
 
 /// Rows of one page, with two left over for orientation.

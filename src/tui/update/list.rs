@@ -3,14 +3,16 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::chat::Role;
-use crate::msg::HistoryCommand;
+use crate::msg::{HistoryCommand, SamplingOptions};
 use crate::sanitize::one_line;
-use crate::tui::effect::Effect;
+use crate::tui::commands;
+use crate::tui::effect::{Effect, Work};
+use crate::tui::keymap::{self, Action, When};
 use crate::tui::list::{self, Item, Kind, List, What};
 use crate::tui::state::State;
 use crate::tui::theme::Tone;
 
-use super::{history, notify, turns};
+use super::{completion, history, keys, notify, overflow, slash, turns};
 
 /// Shows kept conversations in which these words occur.
 pub fn open_history(state: &mut State, words: &str) -> Vec<Effect> {
@@ -48,8 +50,8 @@ pub fn open_branches(state: &mut State) {
             what: What::Branch(leaf),
             text: format!("{who}: {}", one_line(&beginning)),
             facts: format!("{n_messages} messages"),
-            excerpt: None,
             is_current: fork.is_none(),
+            ..Item::plain()
         })
     });
     let items = items.collect();
@@ -61,13 +63,79 @@ pub fn open_themes(state: &mut State) {
     let item = |name: &String| Item {
         what: What::Theme,
         text: name.clone(),
-        facts: String::new(),
-        excerpt: None,
         is_current: *name == state.theme,
+        ..Item::plain()
     };
     let items: Vec<Item> = state.themes.iter().map(item).collect();
     let selected = items.iter().position(|item| item.is_current).unwrap_or(0);
     state.list = Some(List { items: Some(items), selected, ..List::new(Kind::Themes, "") });
+}
+
+/// Shows what was asked before, the latest first.
+pub fn open_prompts(state: &mut State) {
+    let prompts = state.history.prompts().iter().enumerate().rev();
+    let item = |(idx, prompt): (usize, &String)| Item {
+        what: What::Prompt(idx),
+        // A prompt may be megabytes long; a row shows its beginning.
+        text: one_line(&prompt.chars().take(400).collect::<String>()),
+        ..Item::plain()
+    };
+    let items = prompts.map(item).collect();
+    // What is typed already is what is looked for.
+    let draft = state.composer.first_line();
+    let filter = if state.composer.n_lines() == 1 && !draft.starts_with('/') { draft } else { "" };
+    state.list = Some(List { items: Some(items), ..List::new(Kind::Prompts, filter) });
+}
+
+/// Shows everything that can be done, with its key.
+pub fn open_palette(state: &mut State) {
+    let moves_caret = |binding: &keymap::Binding| matches!(binding.action, Action::Edit(_));
+    let actions = keymap::BINDINGS.iter().enumerate().filter(|(_, it)| it.when != When::Transcript);
+    let actions = actions.filter(|(_, it)| !moves_caret(it)).map(|(idx, binding)| Item {
+        what: What::Action(binding.action),
+        text: binding.help.to_owned(),
+        facts: state.keymap.label(idx, 2),
+        ..Item::plain()
+    });
+    let commands = commands::COMMANDS.iter().map(|spec| Item {
+        what: What::Command,
+        text: format!("/{}  {}", spec.name, spec.help),
+        facts: spec.arguments.to_owned(),
+        ..Item::plain()
+    });
+    let items = commands.chain(actions).collect();
+    state.list = Some(List { items: Some(items), ..List::new(Kind::Palette, "") });
+}
+
+/// Shows system prompts by name.
+pub fn open_personas(state: &mut State) {
+    let item = |(name, text): &(String, String)| Item {
+        what: What::Persona,
+        text: name.clone(),
+        facts: one_line(&text.chars().take(60).collect::<String>()),
+        is_current: state.persona.as_ref() == Some(name),
+        ..Item::plain()
+    };
+    let items: Vec<Item> = state.personas.iter().map(item).collect();
+    if items.is_empty() {
+        let text =
+            "No personas yet: [personas.NAME] system = \"…\" in the settings (loquat config edit) makes one";
+        return notify(state, Tone::Warning, text, 8);
+    }
+    state.list = Some(List { items: Some(items), ..List::new(Kind::Personas, "") });
+}
+
+/// Shows sampling presets.
+pub fn open_presets(state: &mut State) {
+    let item = |(name, sampling): &(String, SamplingOptions)| Item {
+        what: What::Preset,
+        text: name.clone(),
+        facts: commands::sampling_text(sampling),
+        is_current: *sampling == SamplingOptions { seed: sampling.seed, ..state.options.sampling.clone() },
+        ..Item::plain()
+    };
+    let items = state.presets.iter().map(item).collect();
+    state.list = Some(List { items: Some(items), ..List::new(Kind::Presets, "") });
 }
 
 /// Keys of the list of themes change what is tried out.
@@ -96,9 +164,10 @@ fn tried_out(state: &State) -> Option<String> {
 }
 
 fn list_key(state: &mut State, key: KeyEvent) -> Vec<Effect> {
-    let page = list::room(list::frame(state.width, state.height)).height.max(1);
-    let page = isize::from(i16::try_from(page).unwrap_or(i16::MAX));
+    let room = state.room();
     let Some(list) = &mut state.list else { return Vec::new() };
+    let page = list::room(list.frame(room)).height.max(1);
+    let page = isize::from(i16::try_from(page).unwrap_or(i16::MAX));
     if list.renaming.is_some() {
         return rename_key(state, key);
     }
@@ -114,6 +183,9 @@ fn list_key(state: &mut State, key: KeyEvent) -> Vec<Effect> {
         KeyCode::Home => list.move_by(isize::MIN),
         KeyCode::End => list.move_by(isize::MAX),
         KeyCode::Enter => return choose(state),
+        // As in shells: the same key again goes on to the match before.
+        KeyCode::Char('r') if control && list.kind == Kind::Prompts => list.move_by(1),
+        KeyCode::Char('p') if control && list.kind == Kind::Palette => state.list = None,
         KeyCode::Char('r') if control && list.kind == Kind::History => {
             list.renaming = list.current().map(|item| item.text.clone());
         }
@@ -133,7 +205,7 @@ fn list_key(state: &mut State, key: KeyEvent) -> Vec<Effect> {
     Vec::new()
 }
 
-fn filtered(state: &mut State) -> Vec<Effect> {
+pub fn filtered(state: &mut State) -> Vec<Effect> {
     if let Some(list) = &mut state.list {
         list.selected = 0;
     }
@@ -165,6 +237,27 @@ fn choose(state: &mut State) -> Vec<Effect> {
     state.list = None;
     match item.what {
         What::Theme => choose_theme(state, item.text),
+        What::Persona => slash::take_persona(state, &item.text),
+        What::Preset => {
+            slash::take_preset(state, &item.text);
+            Vec::new()
+        }
+        What::Action(action) => {
+            let effects = keys::act(state, action);
+            [effects, completion::refresh(state)].concat()
+        }
+        What::Command => {
+            let name = item.text.split_whitespace().next().unwrap_or_default();
+            state.composer.set_text(&format!("{name} "));
+            completion::refresh(state)
+        }
+        What::Prompt(idx) => {
+            let prompt = state.history.prompts().get(idx).cloned().unwrap_or_default();
+            state.history.stop_browsing();
+            state.composer.set_text(&prompt);
+            Vec::new()
+        }
+        What::WayOut(way_out) => overflow::take(state, way_out),
         _ if item.is_current => Vec::new(),
         What::Kept(stored) => history::load(state, Some(stored)),
         What::Branch(leaf) => turns::switch(state, leaf),
@@ -172,10 +265,10 @@ fn choose(state: &mut State) -> Vec<Effect> {
 }
 
 pub fn choose_theme(state: &mut State, name: String) -> Vec<Effect> {
-    let shown = one_line(&name);
-    notify(state, Tone::Faint, format!("Theme {shown} · in a shell: loquat config set ui.theme {shown}"), 6);
+    notify(state, Tone::Faint, format!("Theme {}", one_line(&name)), 4);
     state.theme.clone_from(&name);
-    vec![Effect::Theme(name)]
+    let kept = Effect::Work(Work::Keep { setting: "ui.theme", value: name.clone() });
+    vec![Effect::Theme(name), kept]
 }
 
 pub fn move_by(state: &mut State, rows: isize) {

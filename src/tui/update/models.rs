@@ -7,7 +7,7 @@ use crate::msg::{
     Command, ConversationId, DownloadProgress, Event, ModelCommand, ModelEvent, TurnId, TurnOptions,
 };
 use crate::sanitize::{clean, one_line};
-use crate::tui::effect::Effect;
+use crate::tui::effect::{Effect, Work};
 use crate::tui::models::{Choice, Download, DownloadState, Line, ModelAreas, ModelList, SelfTest};
 use crate::tui::state::{Model, State};
 use crate::tui::theme::Tone;
@@ -33,7 +33,7 @@ pub fn open(state: &mut State, filter: &str) -> Vec<Effect> {
 
 /// Keys of the list; `None` for those that belong to the chat behind it.
 pub fn key(state: &mut State, key: KeyEvent) -> Option<Vec<Effect>> {
-    let areas = state.areas().and_then(|areas| ModelAreas::new(areas.transcript));
+    let areas = state.areas().and_then(|areas| ModelAreas::new(areas.transcript, state.note_rows()));
     let page = areas.map_or(1, |areas| areas.list.height.max(1)) as isize;
     let list = state.models.open.as_mut()?;
     let plain = key.modifiers.difference(KeyModifiers::SHIFT).is_empty();
@@ -48,6 +48,11 @@ pub fn key(state: &mut State, key: KeyEvent) -> Option<Vec<Effect>> {
         KeyCode::PageUp => state.models.move_by(-page),
         KeyCode::PageDown => state.models.move_by(page),
         KeyCode::Tab => list.shows_details = !list.shows_details,
+        KeyCode::F(3) => return Some(next_context(state)),
+        KeyCode::F(4) => {
+            let text = "In a shell: loquat config set models_folder DIR · holds from the next start";
+            notify(state, Tone::Active, text, 10);
+        }
         KeyCode::Delete => return Some(cancel(state)),
         KeyCode::Enter => return Some(choose(state)),
         // Whoever types wants to chat.
@@ -68,6 +73,17 @@ pub fn key(state: &mut State, key: KeyEvent) -> Option<Vec<Effect>> {
     Some(Vec::new())
 }
 
+/// Other verdicts, for the next size of context. Models that are loaded from now on get it, also after the next start.
+fn next_context(state: &mut State) -> Vec<Effect> {
+    const SIZES: [u32; 7] = [4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144];
+    let now = state.models.context_tokens.unwrap_or(32_768);
+    let next = SIZES.into_iter().find(|size| *size > now).unwrap_or(SIZES[0]);
+    state.models.context_tokens = Some(next);
+    state.models.rows.iter_mut().for_each(|choice| choice.judgement = None);
+    let kept = Effect::Work(Work::Keep { setting: "context", value: next.to_string() });
+    vec![ask(ModelCommand::Context(next)), ask(ModelCommand::List), kept]
+}
+
 /// Uses what is here, fetches what isn't, and pauses what is on its way.
 fn choose(state: &mut State) -> Vec<Effect> {
     let idx = state.models.selected_idx();
@@ -85,6 +101,7 @@ fn choose(state: &mut State) -> Vec<Effect> {
     if is_here {
         state.models.open = None;
         state.models.try_out = false;
+        state.models.chosen = Some(name.clone());
         return vec![ask(ModelCommand::Load(name))];
     }
     match &mut state.models.download {
@@ -170,7 +187,10 @@ pub fn event(state: &mut State, event: ModelEvent) -> Vec<Effect> {
             state.loading_since = state.now;
             notify(state, Tone::Faint, format!("Changing to {}", one_line(&name)), 3);
         }
-        ModelEvent::NotHere { why, .. } => note(state, Tone::Error, one_line(&why)),
+        ModelEvent::NotHere { why, .. } => {
+            state.models.chosen = None;
+            note(state, Tone::Error, one_line(&why));
+        }
     }
     Vec::new()
 }
@@ -194,7 +214,14 @@ fn downloaded(state: &mut State, name: String) -> Vec<Effect> {
     }
     state.models.open = None;
     state.models.try_out = true;
+    state.models.chosen = Some(name.clone());
     vec![ask(ModelCommand::Load(name))]
+}
+
+/// The model that a person chose and that works is what the next start begins with.
+pub fn remember(state: &mut State) -> Vec<Effect> {
+    let chosen = state.models.chosen.take();
+    chosen.map(|value| Effect::Work(Work::Keep { setting: "model", value })).into_iter().collect()
 }
 
 /// A model that was just fetched answers one question, so that everybody knows that it works, and how fast.

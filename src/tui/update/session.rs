@@ -1,7 +1,7 @@
 //! Events of the session manager.
 
 use crate::chat::Channel;
-use crate::msg::{Event, ModelInfo, TurnId, TurnStats};
+use crate::msg::{ErrorCode, Event, ModelInfo, TurnId, TurnStats};
 use crate::sanitize::{clean, one_line};
 use crate::tui::effect::{Effect, Work};
 use crate::tui::markdown::code_blocks;
@@ -9,7 +9,9 @@ use crate::tui::state::{Model, Scroll, State};
 use crate::tui::theme::Tone;
 use crate::tui::transcript::{Answer, Ending, Entry, Phase};
 
-use super::{attach, back_to_draft, history, models, note, queue_to_draft, send_queued, turns};
+use super::{
+    attach, back_to_draft, examine, history, models, note, overflow, queue_to_draft, send_queued, turns,
+};
 
 pub fn event(state: &mut State, event: Event) -> Vec<Effect> {
     if models::self_test(state, &event) {
@@ -29,14 +31,7 @@ pub fn event(state: &mut State, event: Event) -> Vec<Effect> {
             grow(state, turn, |answer| answer.phase = Phase::Reading { done, total });
         }
         Event::Delta { turn, channel, text, stats } => {
-            grow(state, turn, |answer| {
-                match channel {
-                    Channel::Thinking => answer.thinking.push(&text),
-                    Channel::Answer => answer.text.push(&text),
-                }
-                answer.phase = Phase::Writing(channel);
-                answer.stats = stats;
-            });
+            grow(state, turn, |answer| answer.push(channel, &text, stats));
             state.new_below = state.scroll != Scroll::Follow;
             // A fence may be complete.
             if channel == Channel::Answer && text.contains(['`', '~', '\n']) {
@@ -50,7 +45,11 @@ pub fn event(state: &mut State, event: Event) -> Vec<Effect> {
         }
         Event::TurnCancelled { turn, stats } => return end(state, turn, Ending::Stopped, Some(stats)),
         Event::TurnFailed { turn, error } => {
-            return end(state, turn, Ending::Failed(clean(&error.message)), None);
+            let mut effects = end(state, turn, Ending::Failed(clean(&error.message)), None);
+            if error.code == ErrorCode::TooLong {
+                effects.extend(overflow::ask(state, turn));
+            }
+            return effects;
         }
         Event::PictureProgress { turn, picture, pictures, done, total } => {
             let percent = done * 100 / total.max(1);
@@ -59,6 +58,7 @@ pub fn event(state: &mut State, event: Event) -> Vec<Effect> {
         Event::PictureReady { picture, what, facts } => return attach::ready(state, picture, what, facts),
         Event::History(event) => return history::event(state, event),
         Event::PictureRefused { picture, error } => attach::refused(state, picture, &error.message),
+        Event::Examined { examination, prompt } => return examine::examined(state, examination, prompt),
         Event::Models(event) => return models::event(state, event),
     }
     Vec::new()
@@ -92,11 +92,12 @@ fn loaded(state: &mut State, info: ModelInfo) -> Vec<Effect> {
         ..info
     });
     attach::model_is_known(state);
-    [models::try_out(state), send_queued(state)].concat()
+    [models::remember(state), models::try_out(state), send_queued(state)].concat()
 }
 
 fn failed(state: &mut State, reason: &str) {
     state.model = Model::Failed;
+    state.models.chosen = None;
     queue_to_draft(state);
     let text = format!(
         "The model can't be used: {reason}\nChoose another one with /model, or quit with Ctrl+D and start again with a complete model folder (--model)."
@@ -104,16 +105,17 @@ fn failed(state: &mut State, reason: &str) {
     note(state, Tone::Error, text);
 }
 
-/// Has code highlighted that wasn't yet: of one answer while it grows, without its last block, or of all.
-pub fn highlight(state: &mut State, growing: Option<TurnId>) -> Vec<Effect> {
+/// Has code highlighted that wasn't yet: of one answer, while it grows without its last block, or of all.
+pub fn highlight(state: &mut State, only: Option<TurnId>) -> Vec<Effect> {
     let mut blocks = Vec::new();
     for entry in state.transcript.entries() {
         let Entry::Answer(answer) = entry else { continue };
-        if growing.is_some_and(|turn| turn != answer.turn) || !has_fence(answer.text.shown()) {
+        if only.is_some_and(|turn| turn != answer.turn) || !has_fence(answer.text.shown()) {
             continue;
         }
         let mut found = code_blocks(answer.text.shown());
-        if growing.is_some() && !ends_with_fence(answer.text.shown()) {
+        let grows = !matches!(answer.phase, Phase::Ended(_));
+        if grows && !ends_with_fence(answer.text.shown()) {
             found.pop();
         }
         blocks.extend(found);
@@ -164,7 +166,7 @@ fn end(state: &mut State, turn: TurnId, ending: Ending, stats: Option<TurnStats>
     state.last_stats = stats.or(state.last_stats);
     // Whether the session manager kept such a question is its own affair: the next turn says what holds.
     state.out_of_step |= did_fail || nothing_said;
-    let mut effects = highlight(state, None);
+    let mut effects = highlight(state, Some(turn));
     if did_fail {
         // What made this turn fail would most likely fail the next.
         queue_to_draft(state);

@@ -1,20 +1,25 @@
 //! What the slash commands do.
 
-use crate::msg::{HistoryCommand, Mtp};
+use crate::msg::{HistoryCommand, Mtp, SamplingOptions};
+use crate::sanitize::one_line;
 use crate::tui::attach::Kind;
 use crate::tui::commands::{self, Slash, SystemChange};
 use crate::tui::drafts::{self, SpecView};
 use crate::tui::effect::{Effect, Work};
-use crate::tui::state::{Help, HelpPage, Model, State};
+use crate::tui::page::{Page, PageKind};
+use crate::tui::state::{Model, State, Why};
 use crate::tui::theme::Tone;
 use crate::tui::transcript::figures;
 
-use super::{attach, copy, follow, history, list, models, new_chat, note, notify, picker, quit, turns};
+use super::{
+    attach, compare, copy, examine, follow, history, keys, list, models, new_chat, note, notify, overflow,
+    picker, quit, turns,
+};
 
 pub fn run(state: &mut State, command: Slash) -> Vec<Effect> {
     match command {
-        Slash::Help => state.help = Some(Help { page: HelpPage::All, top: 0 }),
-        Slash::Keys => state.help = Some(Help { page: HelpPage::Keys, top: 0 }),
+        Slash::Help => state.page = Some(Page::new(PageKind::Help)),
+        Slash::Keys => state.page = Some(Page::new(PageKind::Keys)),
         Slash::Model(filter) => return models::open(state, &filter),
         Slash::New => return new_chat(state),
         Slash::Quit => return quit(state),
@@ -29,6 +34,22 @@ pub fn run(state: &mut State, command: Slash) -> Vec<Effect> {
         Slash::Copy(what) => return copy::copy(state, what),
         Slash::Theme(None) => list::open_themes(state),
         Slash::Theme(Some(name)) => return list::choose_theme(state, name),
+        Slash::Persona(None) => list::open_personas(state),
+        Slash::Persona(Some(name)) => return take_persona(state, &name),
+        Slash::Preset(None) => list::open_presets(state),
+        Slash::Preset(Some(name)) => take_preset(state, &name),
+        Slash::Compare(number) => compare::open(state, number),
+        Slash::Context => return examine::ask(state, Why::Context),
+        Slash::Prompt => return examine::ask(state, Why::Prompt),
+        Slash::Drop(number) => overflow::drop(state, number),
+        Slash::Crop(number, region) => return attach::crop(state, number, region),
+        Slash::File(paths) => return attach::text_files(state, &paths),
+        Slash::Mouse(on) => return keys::set_mouse(state, on.unwrap_or(!state.mouse)),
+        Slash::Raw => {
+            state.is_raw = !state.is_raw;
+            let text = if state.is_raw { "Answers as they were written" } else { "Answers with Markdown" };
+            notify(state, Tone::Faint, text, 4);
+        }
         Slash::Export(format, file) => return copy::export_to(state, format, &file),
         Slash::Image(paths) if paths.is_empty() => return picker::open(state),
         Slash::Image(paths) => return attach::typed(state, Kind::Still, &paths),
@@ -85,15 +106,58 @@ pub fn run(state: &mut State, command: Slash) -> Vec<Effect> {
                 SystemChange::Remove => (None, "System prompt removed, from the next message"),
                 SystemChange::Replace(text) => (Some(text), "System prompt set, from the next message"),
             };
-            state.chat.system.clone_from(&system);
-            state.out_of_step = true;
+            state.persona = None;
             notify(state, Tone::Faint, text, 5);
-            let conversation = state.conversation;
-            return history::change(state, HistoryCommand::SetSystem { conversation, system });
+            return set_system(state, system);
         }
         Slash::Stats => say(state, stats_text(state)),
     }
     Vec::new()
+}
+
+fn set_system(state: &mut State, system: Option<String>) -> Vec<Effect> {
+    state.chat.system.clone_from(&system);
+    state.out_of_step = true;
+    let conversation = state.conversation;
+    history::change(state, HistoryCommand::SetSystem { conversation, system })
+}
+
+/// Takes a system prompt by its name.
+pub fn take_persona(state: &mut State, name: &str) -> Vec<Effect> {
+    if name == "off" {
+        state.persona = None;
+        notify(state, Tone::Faint, "No persona, from the next message", 5);
+        return set_system(state, None);
+    }
+    let Some((_, text)) = state.personas.iter().find(|(known, _)| known == name) else {
+        let problem = unknown("persona", name, state.personas.iter().map(|(name, _)| name.as_str()));
+        notify(state, Tone::Error, problem, 8);
+        return Vec::new();
+    };
+    let text = text.clone();
+    state.persona = Some(name.to_owned());
+    notify(state, Tone::Faint, format!("Persona {}, from the next message", one_line(name)), 5);
+    set_system(state, Some(text))
+}
+
+/// Takes sampling settings by their name. A seed that was set stays.
+pub fn take_preset(state: &mut State, name: &str) {
+    let Some((_, sampling)) = state.presets.iter().find(|(known, _)| known == name) else {
+        let problem = unknown("preset", name, state.presets.iter().map(|(name, _)| name.as_str()));
+        return notify(state, Tone::Error, problem, 8);
+    };
+    let seed = sampling.seed.or(state.options.sampling.seed);
+    state.options.sampling = SamplingOptions { seed, ..sampling.clone() };
+    notify(state, Tone::Faint, format!("Preset {}, from the next message", one_line(name)), 5);
+}
+
+fn unknown<'a>(what: &str, given: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    let given = one_line(&given.chars().take(40).collect::<String>());
+    let hint = match commands::nearest(&given, known.clone()) {
+        Some(near) => format!("did you mean {}?", one_line(near)),
+        None => format!("there are: {}", one_line(&known.collect::<Vec<_>>().join(", "))),
+    };
+    format!("No {what} {given}; {hint}")
 }
 
 pub fn show_drafts(state: &mut State, view: SpecView) {
@@ -101,9 +165,9 @@ pub fn show_drafts(state: &mut State, view: SpecView) {
     // That nothing is to be seen may have reasons.
     let when = match view {
         SpecView::Off => "",
-        SpecView::Lane if state.drafting().is_none() => ", as soon as there are any",
+        _ if state.drafting().is_none() => ", as soon as there are any",
         SpecView::Lane if state.areas().is_none_or(|areas| areas.spec.is_none()) => ", in a larger window",
-        SpecView::Lane => "",
+        SpecView::Lane | SpecView::Tint => "",
     };
     notify(state, Tone::Faint, format!("MTP's guesses are {}{when}", shown(view)), 5);
 }
@@ -111,6 +175,7 @@ pub fn show_drafts(state: &mut State, view: SpecView) {
 fn shown(view: SpecView) -> &'static str {
     match view {
         SpecView::Lane => "shown",
+        SpecView::Tint => "tinted in new answers, without Markdown",
         SpecView::Off => "hidden",
     }
 }

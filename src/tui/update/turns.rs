@@ -58,7 +58,7 @@ fn open(state: &mut State, before: Option<NodeId>) -> Vec<Effect> {
     if !std::mem::take(&mut state.out_of_step) {
         return Vec::new();
     }
-    let messages = state.chat.messages(before);
+    let messages = state.chat.messages(before).into_iter().map(|(_, message)| message).collect();
     vec![Effect::Send(Command::Open { conversation: state.conversation, messages })]
 }
 
@@ -108,7 +108,7 @@ fn may_leave_branch(state: &mut State) -> bool {
 }
 
 /// The last question that is shown.
-fn last_question(chat: &Conversation) -> Option<NodeId> {
+pub fn last_question(chat: &Conversation) -> Option<NodeId> {
     let is_question = |id: &NodeId| chat.node(*id).is_some_and(|node| node.message.role == Role::User);
     chat.path().into_iter().rev().find(is_question)
 }
@@ -201,7 +201,7 @@ pub fn edit(state: &mut State, number: Option<usize>) {
 }
 
 /// A message that is shown, as it was written.
-fn draft_of(state: &State, node: NodeId) -> Option<Draft> {
+pub fn draft_of(state: &State, node: NodeId) -> Option<Draft> {
     let text = state.chat.node(node)?.message.plain_text();
     Some(Draft { text, attached: state.transcript.attached_of(node).unwrap_or_default() })
 }
@@ -252,6 +252,15 @@ pub fn undo(state: &mut State) -> Vec<Effect> {
                 Vec::new()
             }
         },
+    }
+}
+
+/// Takes the last question back into the draft.
+pub fn undo_question(state: &mut State) -> Vec<Effect> {
+    let question = last_question(&state.chat).and_then(|question| state.chat.node(question));
+    match question.map(|node| node.parent) {
+        Some(head) => take_back(state, head),
+        None => Vec::new(),
     }
 }
 
@@ -311,6 +320,8 @@ pub fn show(state: &mut State) -> Vec<Effect> {
             Role::System | Role::Tool => {}
         }
     }
+    let chat = &state.chat;
+    state.transcript.leave_out(|id| chat.is_left_out(id));
     state.out_of_step = true;
     follow(state);
     effects.extend(session::highlight(state, None));

@@ -4,14 +4,17 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::widgets::Clear;
 
-use crate::tui::completion::Completion;
+use crate::tui::completion::{Completion, Kind};
 use crate::tui::layout::Areas;
 use crate::tui::state::State;
 use crate::tui::theme::{Theme, Tone};
 use crate::tui::transcript::Row;
-use crate::tui::wrap::shorten;
+use crate::tui::wrap::{display_width, drawable, shorten};
 
 use super::owned_line;
+
+/// Longer usages don't push the others' explanations to the right.
+const MAX_USAGE: usize = 28;
 
 pub fn draw(frame: &mut Frame, state: &State, theme: Theme, area: Rect) {
     let width = usize::from(area.width).saturating_sub(2);
@@ -51,10 +54,22 @@ pub fn draw_completion(frame: &mut Frame, theme: Theme, completion: &Completion,
     if completion.searching {
         rows.push(vec![(Tone::Faint, "  looking for files…".to_owned())]);
     }
-    for (idx, path) in completion.matches.iter().enumerate() {
+    // Usages stand in one column, as far as they are short.
+    let usages = completion.matches.iter().map(|offer| display_width(&offer.shown));
+    let column = usages.filter(|width| *width <= MAX_USAGE).max().unwrap_or(0);
+    for (idx, offer) in completion.matches.iter().enumerate() {
         let is_selected = idx == completion.selected;
-        let (mark, tone) = if is_selected { ("› ", Tone::Selected) } else { ("  ", Tone::Text) };
-        rows.push(vec![(Tone::Active, mark.to_owned()), (tone, shorten_left(path, width.saturating_sub(2)))]);
+        let plain = if completion.kind == Kind::File { Tone::Text } else { Tone::Key };
+        let (mark, tone) = if is_selected { ("› ", Tone::Selected) } else { ("  ", plain) };
+        let shown = shorten_left(&offer.shown, width.saturating_sub(2));
+        let gap = column.saturating_sub(display_width(&shown)) + 2;
+        let used = 2 + display_width(&shown) + gap;
+        let help = shorten(&offer.help, width.saturating_sub(used));
+        let mut row = vec![(Tone::Active, mark.to_owned()), (tone, shown)];
+        if !help.is_empty() {
+            row.push((Tone::Faint, format!("{:gap$}{help}", "")));
+        }
+        rows.push(row);
     }
     let room = usize::from(areas.status.y.saturating_sub(areas.transcript.y));
     let first = (completion.selected + 1).saturating_sub(room);
@@ -71,7 +86,6 @@ pub fn draw_completion(frame: &mut Frame, theme: Theme, completion: &Completion,
 
 /// Cuts a path in front: its end says more.
 pub fn shorten_left(path: &str, width: usize) -> String {
-    use crate::tui::wrap::{display_width, drawable};
     use unicode_segmentation::UnicodeSegmentation;
     let path = drawable(path);
     if display_width(&path) <= width {

@@ -1,36 +1,39 @@
-//! The draft with its frame, caret and hints, and the commands that fit what is being typed.
+//! The draft with its frame, caret and hints.
 
 use ratatui::Frame;
 use ratatui::layout::{Position, Rect};
-use ratatui::widgets::{Block, BorderType, Clear, Padding};
+use ratatui::widgets::{Block, BorderType};
 
-use crate::tui::commands;
+use crate::tui::keymap::Action;
 use crate::tui::layout::Areas;
-use crate::tui::state::State;
+use crate::tui::state::{Focus, State};
 use crate::tui::theme::{Theme, Tone};
 use crate::tui::transcript::Row;
+use crate::tui::vim::Mode;
 use crate::tui::wrap::{display_width, drawable, shorten};
 
 use super::owned_line;
 
 pub fn draw(frame: &mut Frame, state: &State, theme: Theme, areas: Areas) {
-    let area = areas.composer;
-    let inner = if areas.framed {
+    let (area, inner) = (areas.composer, areas.draft());
+    if areas.framed {
+        let mode = match &state.vim {
+            Some(vim) if vim.mode == Mode::Normal => " NORMAL ",
+            Some(_) => " INSERT ",
+            None => "",
+        };
         let block = Block::bordered()
             .border_type(BorderType::Rounded)
             .border_style(theme.style(Tone::Faint))
-            .padding(Padding::horizontal(1))
+            .title_top(owned_line(vec![(Tone::Active, mode.to_owned())], theme).right_aligned())
             .title_bottom(owned_line(hints(state, usize::from(area.width)), theme));
-        let inner = block.inner(area);
         frame.render_widget(block, area);
-        inner
     } else {
         frame.render_widget(
             owned_line(vec![(Tone::Active, "›".to_owned())], theme),
             Rect { height: 1, ..area },
         );
-        Rect { x: area.x + 2, width: area.width - 2, ..area }
-    };
+    }
     let view = state.composer.view(usize::from(inner.height));
     if state.composer.is_empty() {
         let text = if state.active.is_some() { "Write the next message…" } else { "Write a message…" };
@@ -40,44 +43,39 @@ pub fn draw(frame: &mut Frame, state: &State, theme: Theme, areas: Areas) {
         );
     }
     for (text, y) in view.rows.into_iter().zip(inner.y..inner.bottom()) {
-        frame.render_widget(
-            owned_line(vec![(Tone::Text, drawable(&text))], theme),
-            Rect { y, height: 1, ..inner },
-        );
+        let row =
+            if state.composer.has_folds() { with_folds(&text) } else { vec![(Tone::Text, drawable(&text))] };
+        frame.render_widget(owned_line(row, theme), Rect { y, height: 1, ..inner });
     }
     if areas.framed {
         draw_overflow_marks(frame, theme, area, view.hidden_above, view.hidden_below);
     }
-    if state.help.is_none() && state.picker.is_none() {
+    if state.page.is_none() && state.picker.is_none() && state.focus == Focus::Draft {
         let (row, column) = view.caret;
         frame.set_cursor_position(Position { x: inner.x + column as u16, y: inner.y + row as u16 });
     }
 }
 
-/// A list just above the draft, while the name of a command is being typed.
-pub fn draw_matching_commands(frame: &mut Frame, state: &State, theme: Theme, areas: Areas) {
-    let specs = commands::matching(&state.composer.text());
-    let room = areas.status.y.saturating_sub(areas.transcript.y);
-    let n_rows = (specs.len() as u16).min(room);
-    if n_rows == 0 {
-        return;
-    }
-    let area = Rect { y: areas.status.y - n_rows, height: n_rows, ..areas.transcript };
-    frame.render_widget(Clear, area);
-    for (spec, y) in specs.into_iter().zip(area.y..area.bottom()) {
-        let usage = format!("/{} {}", spec.name, spec.arguments);
-        let help = shorten(spec.help, usize::from(area.width).saturating_sub(22));
-        let row = vec![(Tone::Key, format!("  {usage:<19}")), (Tone::Faint, format!(" {help}"))];
-        frame.render_widget(owned_line(row, theme), Rect { y, height: 1, ..area });
-    }
-}
-
 /// The hints that fit on the lower edge of the frame, most needed first.
 fn hints(state: &State, width: usize) -> Row {
+    let key = |action| state.keymap.hint(action);
     let enter = if state.active.is_some() { "queue" } else { "send" };
-    let pictures = if state.sees() { Some(("Ctrl+O", "picture")) } else { None };
-    let all = [("Enter", enter), ("Alt+Enter", "newline"), ("/", "commands")];
-    let all = all.into_iter().chain(pictures).chain([("F1", "help")]);
+    let all = match state.focus {
+        Focus::Draft => {
+            let pictures = state.sees().then(|| (key(Action::PickFile), "picture"));
+            let all =
+                [(key(Action::Send), enter), (key(Action::Newline), "newline"), ("/".into(), "commands")];
+            let all = all.into_iter().chain(pictures).chain([(key(Action::Help), "help")]);
+            all.collect::<Vec<_>>()
+        }
+        Focus::Transcript => vec![
+            (key(Action::FocusDraft), "write"),
+            (key(Action::LineUp), "back"),
+            (key(Action::LineDown), "forward"),
+            (key(Action::Copy), "copy"),
+        ],
+    };
+    let all = all.into_iter().filter(|(key, _)| !key.is_empty());
     let mut row = Row::new();
     let mut used = 4;
     for (key, does) in all {
@@ -87,12 +85,26 @@ fn hints(state: &State, width: usize) -> Row {
             break;
         }
         row.push((Tone::Faint, separator.to_owned()));
-        row.push((Tone::Key, key.to_owned()));
+        row.push((Tone::Key, key));
         row.push((Tone::Faint, format!(" {does}")));
     }
     if !row.is_empty() {
         row.push((Tone::Faint, " ".to_owned()));
     }
+    row
+}
+
+/// Labels of folded pastes stand out.
+fn with_folds(text: &str) -> Row {
+    let mut row = Row::new();
+    let mut rest = text;
+    while let Some(start) = rest.find("[Pasted ") {
+        let end = rest[start..].find(']').map_or(rest.len(), |end| start + end + 1);
+        row.push((Tone::Text, drawable(&rest[..start])));
+        row.push((Tone::Key, rest[start..end].to_owned()));
+        rest = &rest[end..];
+    }
+    row.push((Tone::Text, drawable(rest)));
     row
 }
 

@@ -14,7 +14,9 @@ use super::attached::shorten_left;
 use super::owned_line;
 
 pub fn draw(frame: &mut Frame, state: &State, list: &List, theme: Theme) {
-    let area = list::frame(state.width, state.height);
+    let area = list.frame(state.room());
+    // Beside it nothing could be read that isn't cut.
+    frame.render_widget(Clear, Rect { x: 0, width: state.width, ..area });
     draw_frame(frame, list, theme, area);
     draw_input(
         frame,
@@ -31,6 +33,11 @@ fn draw_frame(frame: &mut Frame, list: &List, theme: Theme, area: Rect) {
         Kind::History => " Conversations ",
         Kind::Branches => " Branches of this conversation ",
         Kind::Themes => " Themes ",
+        Kind::Prompts => " Asked before ",
+        Kind::Palette => " Everything that can be done ",
+        Kind::Personas => " Personas ",
+        Kind::Presets => " Sampling presets ",
+        Kind::TooLong => " This doesn't fit into the context ",
     };
     let hints: &[&str] = match (list.kind, &list.renaming) {
         (_, Some(_)) => &[" Enter renames · Esc leaves it ", " Enter · Esc ", ""],
@@ -41,6 +48,14 @@ fn draw_frame(frame: &mut Frame, list: &List, theme: Theme, area: Rect) {
             "",
         ],
         (Kind::Themes, None) => &[" Enter keeps it · Esc goes back ", ""],
+        (Kind::Prompts, None) => &[
+            " Enter puts it into the draft · Ctrl+R the next one · Esc closes ",
+            " Enter takes it · Esc closes ",
+            "",
+        ],
+        (Kind::Palette, None) => &[" Enter does it · Esc closes ", " Esc closes ", ""],
+        (Kind::Personas | Kind::Presets, None) => &[" Enter takes it · Esc closes ", " Esc closes ", ""],
+        (Kind::TooLong, None) => &[" Enter does it · Esc leaves it as it is ", " Enter · Esc ", ""],
         (Kind::Branches, None) => &[" Enter goes there · Esc closes ", " Esc closes ", ""],
     };
     let hint = hints.iter().find(|hint| display_width(hint) <= room).copied().unwrap_or_default();
@@ -49,7 +64,6 @@ fn draw_frame(frame: &mut Frame, list: &List, theme: Theme, area: Rect) {
         .border_style(theme.style(Tone::Faint))
         .title(owned_line(vec![(Tone::Brand, title.to_owned())], theme))
         .title_bottom(owned_line(vec![(Tone::Faint, hint.to_owned())], theme));
-    frame.render_widget(Clear, area);
     frame.render_widget(block, area);
 }
 
@@ -66,7 +80,7 @@ fn draw_input(frame: &mut Frame, list: &List, theme: Theme, area: Rect) {
     let caret = area.x + (display_width(label) + display_width(&shown)) as u16;
     let hint = match list.kind {
         Kind::History => "type words to search in everything that was said",
-        Kind::Branches | Kind::Themes => "type to search here",
+        _ => "type to search here",
     };
     let text = match typed.is_empty() && list.renaming.is_none() {
         true => (Tone::Faint, shorten(hint, room)),
@@ -82,6 +96,7 @@ fn draw_items(frame: &mut Frame, list: &List, theme: Theme, area: Rect) {
     let said = match &list.items {
         None => Some("looking…"),
         Some(_) if !shown.is_empty() => None,
+        Some(_) if list.filter.is_empty() && list.kind == Kind::Prompts => Some("nothing was asked yet"),
         Some(_) if list.filter.is_empty() => Some("nothing is kept yet"),
         Some(_) => Some("nothing found"),
     };

@@ -4,8 +4,7 @@ use ratatui::Frame;
 use ratatui::layout::{Position, Rect};
 use ratatui::widgets::{Block, BorderType, Clear, Padding};
 
-use crate::msg::Machine;
-use crate::tui::models::{Choice, DownloadState, Line, ModelAreas, ModelList};
+use crate::tui::models::{Choice, DownloadState, Line, ModelAreas, ModelList, Models};
 use crate::tui::state::State;
 use crate::tui::theme::{Theme, Tone};
 use crate::tui::transcript::Row;
@@ -15,12 +14,12 @@ use crate::units::ByteSize;
 use super::owned_line;
 
 pub fn draw(frame: &mut Frame, state: &State, list: &ModelList, theme: Theme, transcript: Rect) {
-    let Some(areas) = ModelAreas::new(transcript) else { return };
+    let Some(areas) = ModelAreas::new(transcript, state.note_rows()) else { return };
     let lines = state.models.lines();
     let selected = state.models.selected_idx();
     draw_frame(frame, state, list, theme, areas.frame, lines.get(selected));
     let width = usize::from(areas.list.width);
-    let facts = shorten(&facts(state.models.machine.as_ref()), width);
+    let facts = shorten(&facts(&state.models), width);
     frame.render_widget(owned_line(vec![(Tone::Faint, facts)], theme), areas.facts);
     draw_filter(frame, list, theme, areas.filter);
 
@@ -30,7 +29,10 @@ pub fn draw(frame: &mut Frame, state: &State, list: &ModelList, theme: Theme, tr
     // The cursor stays in the middle, as far as there is something around it.
     let first = selected.saturating_sub(list_height / 2).min(lines.len().saturating_sub(list_height));
     let rows = lines.iter().enumerate().skip(first).take(list_height);
-    let rows = rows.map(|(idx, line)| row(line, idx == selected, width));
+    let names =
+        lines.iter().filter(|line| matches!(line, Line::Model(_))).map(|line| display_width(line.name()));
+    let longest = names.max().unwrap_or(0);
+    let rows = rows.map(|(idx, line)| row(line, idx == selected, width, longest));
     let details = details.into_iter().map(|text| vec![(Tone::Faint, shorten(&text, width))]);
     for (row, y) in rows.chain(details).zip(areas.list.y..areas.list.bottom()) {
         frame.render_widget(owned_line(row, theme), Rect { y, height: 1, ..areas.list });
@@ -64,8 +66,12 @@ fn draw_frame(
         (true, false) => "Esc or typing: chat with the built-in demo model",
         (false, false) => "Esc closes",
     };
-    let hints =
-        [format!(" {enter} · Tab details · {esc} "), format!(" {enter} · Esc closes "), String::new()];
+    let hints = [
+        format!(" {enter} · Tab details · F3 context · F4 folder · {esc} "),
+        format!(" {enter} · Tab details · {esc} "),
+        format!(" {enter} · Esc closes "),
+        String::new(),
+    ];
     let hint = hints.into_iter().find(|hint| display_width(hint) <= room).unwrap_or_default();
     let block = Block::bordered()
         .border_type(BorderType::Rounded)
@@ -77,12 +83,15 @@ fn draw_frame(
     frame.render_widget(block, area);
 }
 
-fn facts(machine: Option<&Machine>) -> String {
-    let Some(machine) = machine else { return "looking at this machine…".into() };
+fn facts(models: &Models) -> String {
+    let Some(machine) = &models.machine else { return "looking at this machine…".into() };
     let mut facts = Vec::new();
-    facts.extend(machine.memory_bytes.map(|bytes| format!("{} of memory free", ByteSize(bytes))));
+    let speed = machine.bandwidth_bytes.map(|bytes| format!(", read at {}/s", ByteSize(bytes)));
+    let speed = speed.unwrap_or_default();
+    facts.extend(machine.memory_bytes.map(|bytes| format!("{} of memory free{speed}", ByteSize(bytes))));
     facts.extend(machine.disk_bytes.map(|bytes| format!("{} of disk free", ByteSize(bytes))));
     facts.extend(machine.folder.as_ref().map(|folder| format!("models in {folder}")));
+    facts.extend(models.context_tokens.map(|tokens| format!("context {tokens}")));
     if machine.offline {
         facts.insert(0, "offline".into());
     }
@@ -105,7 +114,7 @@ fn draw_filter(frame: &mut Frame, list: &ModelList, theme: Theme, area: Rect) {
     frame.set_cursor_position(Position { x: caret.min(area.right().saturating_sub(1)), y: area.y });
 }
 
-fn row(line: &Line, is_selected: bool, width: usize) -> Row {
+fn row(line: &Line, is_selected: bool, width: usize, longest: usize) -> Row {
     let mark = if is_selected { "› " } else { "  " };
     let tone = if is_selected { Tone::Selected } else { Tone::Text };
     let room = width.saturating_sub(2);
@@ -114,7 +123,7 @@ fn row(line: &Line, is_selected: bool, width: usize) -> Row {
         Line::Named(name) => ((*name).to_owned(), "on the Hub, if it is there".into()),
         Line::Model(choice) => (choice.row.name.clone(), about(choice)),
     };
-    let name_width = (room * 2 / 5).max(12).min(room);
+    let name_width = (room * 2 / 5).min(longest.max(24)).max(12).min(room);
     let name = shorten(&name, name_width);
     let gap = name_width.saturating_sub(display_width(&name));
     let rest = shorten(&rest, room.saturating_sub(name_width + 1));

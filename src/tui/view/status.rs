@@ -4,6 +4,7 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 
 use crate::chat::Channel;
+use crate::sanitize::one_line;
 use crate::tui::layout::WIDE;
 use crate::tui::state::{Model, Scroll, State, frame_idx};
 use crate::tui::theme::{Theme, Tone};
@@ -73,6 +74,9 @@ fn below(state: &State) -> Option<(Tone, String)> {
 }
 
 fn left(state: &State) -> Row {
+    if state.copies {
+        return vec![(Tone::Active, "Copy: a digit is that code block, y the last answer".to_owned())];
+    }
     if let Some(notice) = &state.notice {
         return vec![(notice.tone, notice.text.clone())];
     }
@@ -139,8 +143,15 @@ fn idle(state: &State) -> String {
     if let Some(number) = state.editing.and_then(|node| state.transcript.number_of(node)) {
         parts.insert(0, format!("editing [{number}]"));
     }
-    if state.chat.system.is_some() {
-        parts.push("system prompt".to_owned());
+    match &state.persona {
+        Some(name) => parts.push(format!("persona {}", one_line(name))),
+        None if state.chat.system.is_some() => parts.push("system prompt".to_owned()),
+        None => {}
+    }
+    match state.stash.len() {
+        0 => {}
+        1 => parts.push("1 draft put aside".to_owned()),
+        n => parts.push(format!("{n} drafts put aside")),
     }
     if let Some(mtp) = state.options.mtp {
         parts.push(format!("mtp {mtp}"));

@@ -66,13 +66,13 @@ fn from_an_empty_home_to_the_first_answer_with_one_key() {
     assert!(!terminal.has_written(TOKEN));
     fake.assert_discreet();
 
-    // The next start finds it and downloads nothing.
+    // The next start begins with it and downloads nothing.
     fake.reset();
     let terminal = home.start(&fake, &[]);
+    terminal.wait_for_text("Qwen/Qwen3.5-0.8B · CPU");
+    terminal.send("/model\r");
     terminal.wait_for_text("› Qwen/Qwen3.5-0.8B");
     terminal.wait_for_text("here, 0 B to download");
-    terminal.send("\r");
-    terminal.wait_for_text("Qwen/Qwen3.5-0.8B · CPU");
     assert!(fake.log().iter().all(|request| request["route"] != "cdn"));
 }
 

@@ -3,6 +3,7 @@
 //!
 //! Knows slices, shapes and weight formats; nothing of layers, files or tokens.
 
+pub mod affine;
 pub mod attention;
 pub(super) mod cpu;
 pub mod delta;

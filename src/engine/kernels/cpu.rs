@@ -124,6 +124,19 @@ pub fn dot(a: &[f32], b: &[f32]) -> f32 {
     add_up(sums) + rest
 }
 
+/// The sum, in sixteen running sums.
+#[inline(always)]
+pub fn sum(x: &[f32]) -> f32 {
+    let (blocks, rest) = x.as_chunks::<LANES>();
+    let mut sums = [0.0f32; LANES];
+    for x in blocks {
+        for lane in 0..LANES {
+            sums[lane] += x[lane];
+        }
+    }
+    add_up(sums) + rest.iter().sum::<f32>()
+}
+
 /// Halves onto each other: as vectors do it, and better rounded than one after the other.
 #[inline(always)]
 pub fn add_up(mut sums: [f32; LANES]) -> f32 {

@@ -12,6 +12,7 @@ use burn::tensor::{Tensor, TensorData};
 
 use super::super::config::vision::{CHANNELS, VisionConfig};
 use super::super::device::OpenDevice;
+use super::super::kernels::affine;
 use super::super::kernels::attention::{self, Sees};
 use super::super::model::linear::Linear;
 use super::super::model::rope::{Rotation, rotate};
@@ -138,7 +139,7 @@ impl Encoder {
             for block in &self.blocks {
                 x = self.attend(block, x, &rotation, step)?;
                 x = in_tiles(x, |x| {
-                    let inner = gelu_tanh(block.fc1.forward(block.norm2.forward(x.clone())));
+                    let inner = affine::gelu_tanh(block.fc1.forward(block.norm2.forward(x.clone())));
                     x + block.fc2.forward(inner)
                 });
                 if let Some(taps) = taps.as_deref_mut().filter(|_| slot == 0) {
@@ -273,13 +274,6 @@ fn in_tiles(x: Tensor<2>, f: impl Fn(Tensor<2>) -> Tensor<2>) -> Tensor<2> {
     join(tiles.collect(), 0)
 }
 
-/// The tanh form of GELU, which the blocks use; the merger uses the exact one.
-fn gelu_tanh(x: Tensor<2>) -> Tensor<2> {
-    let inner =
-        (x.clone() + x.clone().square() * x.clone() * 0.044_715) * (2.0 / std::f64::consts::PI).sqrt();
-    x * (inner.tanh() + 1.0) * 0.5
-}
-
 /// `y = x W^T + b`.
 struct Affine {
     linear: Linear,
@@ -297,11 +291,11 @@ impl Affine {
     }
 
     fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        self.linear.forward(x) + self.bias.clone()
+        affine::add_bias(self.linear.forward(x), &self.bias)
     }
 }
 
-/// The ordinary layer norm, over the last axis.
+/// The ordinary layer norm, over the last axis; see [`affine::layer_norm`].
 struct LayerNorm {
     weight: Tensor<2>,
     bias: Tensor<2>,
@@ -318,9 +312,7 @@ impl LayerNorm {
     }
 
     fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        let centred = x.clone() - x.mean_dim(1);
-        let variance = centred.clone().square().mean_dim(1);
-        centred * (variance + LAYER_NORM_EPS).sqrt().recip() * self.weight.clone() + self.bias.clone()
+        affine::layer_norm(x, &self.weight, &self.bias, LAYER_NORM_EPS)
     }
 }
 

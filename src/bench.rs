@@ -1,6 +1,7 @@
 //! `loquat bench`: what this machine does with this model. Medians, with the spread, of repeated steps that take
 //! turns, so that a busy neighbour disturbs all of them alike.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
@@ -9,9 +10,12 @@ use serde_json::{Map, Value, json};
 use crate::cli::BenchArgs;
 use crate::engine::cache::Cache;
 use crate::engine::generate::{Engine, EngineError, LoadOptions, PREFILL_CHUNK, read};
+use crate::engine::kernels::profile::{self, Spent};
 use crate::engine::model::Model;
+use crate::engine::ram;
 use crate::engine::vision::preprocess::Pixels;
 use crate::msg::MAX_DRAFTS;
+use crate::units::ByteSize;
 
 /// One line of the result.
 struct Row {
@@ -47,9 +51,13 @@ pub fn bench(load: &LoadOptions, args: &BenchArgs) -> Result<(), EngineError> {
     for side in &args.picture {
         rows.extend(picture(&mut engine, *side, args)?);
     }
+    let token = match engine.model().device.is_gpu {
+        true => None,
+        false => Some(token(&engine, args)?),
+    };
     let text = match args.json {
-        true => format!("{}\n", to_json(&engine, &rows, plain)),
-        false => to_text(&engine, &rows, plain),
+        true => format!("{}\n", to_json(&engine, &rows, plain, token.as_ref())),
+        false => to_text(&engine, &rows, plain, token.as_ref().map(|token| (token, args.profile))),
     };
     let _ = io::stdout().write_all(text.as_bytes());
     Ok(())
@@ -136,7 +144,46 @@ fn picture(engine: &mut Engine, side: u32, args: &BenchArgs) -> Result<Option<Ro
     Ok(Some(row))
 }
 
-fn to_text(engine: &Engine, rows: &[Row], plain: f64) -> String {
+/// What a token takes on the CPU.
+struct Token {
+    total: Duration,
+    kernels: BTreeMap<&'static str, Spent>,
+    /// How fast the memory is, in bytes a second.
+    bandwidth: u64,
+}
+
+impl Token {
+    fn weight_bytes(&self) -> usize {
+        self.kernels.values().map(|spent| spent.weight_bytes).sum()
+    }
+
+    /// Tokens a second, if nothing but reading the weights took time.
+    fn ceiling(&self) -> f64 {
+        self.bandwidth as f64 / self.weight_bytes().max(1) as f64
+    }
+}
+
+/// Has some tokens written under observation; all figures are of one of them.
+fn token(engine: &Engine, args: &BenchArgs) -> Result<Token, EngineError> {
+    let model = engine.model();
+    let mut cache = model.new_cache();
+    read_prompt(model, &ids(model, args.prompt), &mut cache)?;
+    let n = args.repeat as u32;
+    let started = Instant::now();
+    let (result, mut kernels) = profile::of(|| {
+        (0..n).try_for_each(|id| read(model.logits(model.forward(&[id], &mut cache, None))).map(drop))
+    });
+    let total = started.elapsed() / n;
+    result?;
+    for spent in kernels.values_mut() {
+        spent.calls /= args.repeat;
+        spent.time /= n;
+        spent.weight_bytes /= args.repeat;
+    }
+    Ok(Token { total, kernels, bandwidth: ram::bandwidth() })
+}
+
+fn to_text(engine: &Engine, rows: &[Row], plain: f64, token: Option<(&Token, bool)>) -> String {
     let info = engine.info();
     let mut text = format!("{} on {}\n", crate::sanitize::clean(&info.name), info.device);
     text += &format!(
@@ -155,10 +202,43 @@ fn to_text(engine: &Engine, rows: &[Row], plain: f64) -> String {
             median / plain
         );
     }
+    if let Some((token, is_wanted)) = token {
+        text += &format!(
+            "A token reads {} of weights; memory gives {}/s: at most {:.1} tok/s.\n",
+            ByteSize(token.weight_bytes() as u64),
+            ByteSize(token.bandwidth),
+            token.ceiling()
+        );
+        if is_wanted {
+            text += &profile_text(token);
+        }
+    }
+    if let Some(peak) = ram::peak() {
+        text += &format!(
+            "Loaded in {:.2} s; at most {} of memory.\n",
+            info.load_time.as_secs_f64(),
+            ByteSize(peak)
+        );
+    }
     text
 }
 
-fn to_json(engine: &Engine, rows: &[Row], plain: f64) -> Value {
+fn profile_text(token: &Token) -> String {
+    let mut text = format!("\n{:<18} {:>9} {:>9} {:>7}\n", "a token", "ms", "calls", "share");
+    let mut line = |name: &str, time: Duration, calls: String| {
+        let share = time.as_secs_f64() / token.total.as_secs_f64() * 100.0;
+        text += &format!("{name:<18} {:>9.2} {calls:>9} {share:>5.0} %\n", time.as_secs_f64() * 1e3);
+    };
+    for (name, spent) in &token.kernels {
+        line(name, spent.time, spent.calls.to_string());
+    }
+    let kernels: Duration = token.kernels.values().map(|spent| spent.time).sum();
+    line("the rest", token.total.saturating_sub(kernels), String::new());
+    line("all", token.total, String::new());
+    text + "\n"
+}
+
+fn to_json(engine: &Engine, rows: &[Row], plain: f64, token: Option<&Token>) -> Value {
     let row = |row: &Row| {
         let [least, median, most] = row.spread();
         json!({"name": row.name, "tokens": row.tokens, "median_s": median, "least_s": least, "most_s": most,
@@ -169,5 +249,18 @@ fn to_json(engine: &Engine, rows: &[Row], plain: f64) -> Value {
     object.insert("device".into(), engine.info().device.clone().into());
     object.insert("load_s".into(), engine.info().load_time.as_secs_f64().into());
     object.insert("rows".into(), rows.iter().map(row).collect());
+    if let Some(token) = token {
+        let kernel = |(name, spent): (&&str, &Spent)| {
+            json!({"name": name, "calls": spent.calls, "s": spent.time.as_secs_f64(),
+                   "weight_bytes": spent.weight_bytes})
+        };
+        object.insert(
+            "token".into(),
+            json!({"s": token.total.as_secs_f64(), "weight_bytes": token.weight_bytes(),
+                   "memory_bytes_per_s": token.bandwidth, "ceiling_tokens_per_s": token.ceiling(),
+                   "kernels": token.kernels.iter().map(kernel).collect::<Vec<_>>()}),
+        );
+    }
+    object.insert("peak_memory_bytes".into(), ram::peak().into());
     Value::Object(object)
 }

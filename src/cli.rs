@@ -448,6 +448,9 @@ pub struct BenchArgs {
     /// Also look at a square picture of this side, in pixels; may be given more than once
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..=16384))]
     pub picture: Vec<u32>,
+    /// Also say how long the kernels take for a token (on the CPU)
+    #[arg(long)]
+    pub profile: bool,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

@@ -10,6 +10,7 @@ pub mod delta;
 pub mod linear;
 pub mod norm;
 pub mod pool;
+pub mod profile;
 pub mod rope;
 pub mod solve;
 

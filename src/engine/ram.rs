@@ -1,4 +1,8 @@
-//! How much of the machine's memory is free for a model.
+//! How much of the machine's memory is free for a model, how fast it is, and how much this program has taken.
+
+use std::hint::black_box;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System};
 
@@ -22,6 +26,43 @@ pub fn available() -> Option<u64> {
     let group = limits.or_else(|| system.cgroup_limits());
     let group = group.map(|limits| limits.total_memory.saturating_sub(limits.rss));
     machine.into_iter().chain(group).min()
+}
+
+/// Larger than the caches of a desktop's processor.
+const BYTES: usize = 192 << 20;
+
+/// Long enough to be right to one digit.
+const PATIENCE: Duration = Duration::from_millis(150);
+
+/// How many bytes a second all processors together read from memory. Measured once.
+pub fn bandwidth() -> u64 {
+    static MEASURED: OnceLock<u64> = OnceLock::new();
+    *MEASURED.get_or_init(measure)
+}
+
+fn measure() -> u64 {
+    let n_threads = std::thread::available_parallelism().map_or(1, usize::from).min(64);
+    // Not zeros, which the system may keep as one page.
+    let words: Vec<u64> = (0..BYTES as u64 / 8).collect();
+    let (started, mut n_bytes) = (Instant::now(), 0);
+    while n_bytes == 0 || started.elapsed() < PATIENCE {
+        std::thread::scope(|scope| {
+            for part in words.chunks(words.len().div_ceil(n_threads)) {
+                scope.spawn(move || black_box(part.iter().fold(0_u64, |sum, word| sum.wrapping_add(*word))));
+            }
+        });
+        n_bytes += BYTES;
+    }
+    (n_bytes as f64 / started.elapsed().as_secs_f64()) as u64
+}
+
+/// The most memory that this program has held so far, files that it has mapped included; `None` where the system doesn't
+/// say.
+pub fn peak() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
 }
 
 #[cfg(test)]

@@ -143,7 +143,7 @@ fn machine() -> Machine {
     Machine {
         memory_bytes: ram::available(),
         disk_bytes: folder.as_deref().and_then(space::free),
-        bandwidth_bytes: Some(speed::bandwidth()),
+        bandwidth_bytes: Some(crate::engine::ram::bandwidth()),
         folder: folder.map(|folder| one_line(&folder.display().to_string())),
         offline: options.is_some_and(|options| options.offline),
     }

@@ -1,43 +1,12 @@
 //! A guess at how fast a model would write here: each token reads all of its active weights once, so no faster than
 //! the memory is.
 
-use std::hint::black_box;
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
-
 use crate::engine::inspect::Inspection;
+use crate::engine::ram::bandwidth;
 use crate::engine::weights::groups::Group;
 
 /// Of the memory's speed, what reading weights reaches in practice.
 const REACHED: f64 = 0.7;
-
-/// Larger than the caches of a desktop's processor.
-const BYTES: usize = 192 << 20;
-
-/// Long enough to be right to one digit.
-const PATIENCE: Duration = Duration::from_millis(150);
-
-/// How many bytes a second all processors together read from memory. Measured once.
-pub fn bandwidth() -> u64 {
-    static MEASURED: OnceLock<u64> = OnceLock::new();
-    *MEASURED.get_or_init(measure)
-}
-
-fn measure() -> u64 {
-    let n_threads = std::thread::available_parallelism().map_or(1, usize::from).min(64);
-    // Not zeros, which the system may keep as one page.
-    let words: Vec<u64> = (0..BYTES as u64 / 8).collect();
-    let (started, mut n_bytes) = (Instant::now(), 0);
-    while n_bytes == 0 || started.elapsed() < PATIENCE {
-        std::thread::scope(|scope| {
-            for part in words.chunks(words.len().div_ceil(n_threads)) {
-                scope.spawn(move || black_box(part.iter().fold(0_u64, |sum, word| sum.wrapping_add(*word))));
-            }
-        });
-        n_bytes += BYTES;
-    }
-    (n_bytes as f64 / started.elapsed().as_secs_f64()) as u64
-}
 
 /// Tokens a second; `None` for a device whose memory isn't the CPU's.
 pub fn estimate(inspection: &Inspection) -> Option<u32> {

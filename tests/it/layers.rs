@@ -27,7 +27,7 @@ const ALLOWED: [(&str, &[&str]); 25] = [
     ("serve", &["batch", "chat", "cli", "msg", "openai", "session", "settings"]),
     ("tui", &["chat", "msg", "private", "sanitize", "session", "units"]),
     ("models", &["catalog", "cli", "engine", "hub", "sanitize", "units"]),
-    ("bench", &["cli", "engine", "msg", "sanitize"]),
+    ("bench", &["cli", "engine", "msg", "sanitize", "units"]),
     ("dev", &["batch", "chat", "engine", "msg", "tui"]),
     ("lib", &[]),
 ];

@@ -10,6 +10,7 @@ use gemm::Parallelism;
 
 use super::cpu::{self, LANES, add_up, best_of_three, exp, multiply_add, on_cpu, sigmoid};
 use super::pool::{self, Start};
+use super::profile;
 
 /// Up to this many rows (tokens times the query heads of a key head) are attended key by key.
 const MAX_STEP_ROWS: usize = 64;
@@ -42,10 +43,10 @@ pub fn attend(q: &Tensor<3>, keys: &Tensor<3>, values: &Tensor<3>, n_keys: usize
     let group = heads / kv_heads;
     let problem = Problem { q, keys, values, t, kv_heads, group, capacity, n_keys, d, sees };
     let mut y = vec![0.0; t * heads * d];
-    match t * group <= MAX_STEP_ROWS {
+    profile::noted("attention", 0, || match t * group <= MAX_STEP_ROWS {
         true => problem.in_steps(&mut y),
         false => problem.in_blocks(&mut y),
-    }
+    });
     cpu::tensor(y, [t, heads * d])
 }
 

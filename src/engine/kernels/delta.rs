@@ -21,6 +21,7 @@ use super::Kernels;
 use super::cpu::{LANES, Line, MIN_PARALLEL, best_of_three, multiply_add};
 use super::linear::float_tensor;
 use super::pool::{self, Start};
+use super::profile;
 
 /// What the rule reads of `t` tokens: `q`, `k` `[t, key_heads, d_k]` (normalised, `q` scaled), `v`
 /// `[t, value_heads, d_v]`, `g [t, value_heads, 1]` or `[t, value_heads, d_k]`, `beta [t, value_heads]`. Value head h
@@ -261,10 +262,10 @@ pub(super) fn flex(mut state: FlexTensor, inputs: [FlexTensor; 5]) -> (FlexTenso
     let places = Places { old, new, o: Start(o.as_mut_ptr()) };
     let n_tasks = value_heads * d_v.div_ceil(MAX_LINES * LANES);
     let task = |task: usize| do_task(&inputs, task, places);
-    match t * n_state < MIN_PARALLEL {
+    profile::noted("delta rule", 0, || match t * n_state < MIN_PARALLEL {
         true => (0..n_tasks).for_each(task),
         false => pool::for_each(n_tasks, task),
-    }
+    });
     // SAFETY: the tasks together wrote the columns of all heads, to the outputs and to the new state.
     unsafe { o.set_len(t * value_heads * d_v) };
     if let Some(mut fresh) = fresh {

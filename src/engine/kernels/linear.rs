@@ -27,6 +27,7 @@ use self::panels::{Products, Rounded};
 use super::super::weights::WeightFormat;
 use super::cpu;
 use super::pool::{self, Start};
+use super::profile;
 
 /// Up to this many tokens, dot products of whole rows beat widening a tile for a blocked multiplication.
 const MAX_DOT_TOKENS: usize = 32;
@@ -73,7 +74,11 @@ pub fn linear_all(x: &[f32], columns: usize, matrices: &[Matrix]) -> Vec<Vec<f32
             }
         })
         .collect();
-    let n_bytes: usize = matrices.iter().map(|m| m.bytes.len()).sum();
+    let stored = |m: &Matrix| match m.format.is_panels() {
+        true => super::super::weights::panels::bytes(m.format, m.rows, columns),
+        false => m.rows * m.format.row_bytes(columns),
+    };
+    let n_bytes: usize = matrices.iter().map(stored).sum();
     let task = |i: usize| {
         let mut i = i;
         for part in &parts {
@@ -84,10 +89,10 @@ pub fn linear_all(x: &[f32], columns: usize, matrices: &[Matrix]) -> Vec<Vec<f32
         }
     };
     let n_tasks = parts.iter().map(|part| part.n_tasks).sum();
-    match n_bytes * t < MIN_PARALLEL_BYTES {
+    profile::noted("products", n_bytes, || match n_bytes * t < MIN_PARALLEL_BYTES {
         true => (0..n_tasks).for_each(task),
         false => pool::for_each(n_tasks, task),
-    }
+    });
     drop(parts);
     for (y, matrix) in outputs.iter_mut().zip(matrices) {
         // SAFETY: all tasks of a part together write all of its output, for which there is room.

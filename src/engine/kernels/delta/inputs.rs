@@ -5,6 +5,7 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::{sigmoid, silu};
 
 use super::super::cpu::{self, best_of_three, dot, on_cpu};
+use super::super::profile;
 use super::RuleInput;
 
 /// Inside the sum of squares of the l2 norm, as in the reference; not a clamp.
@@ -31,7 +32,8 @@ impl InputWeights {
 /// `window [taps - 1 + t, conv_dim]` are the rows before the `t` tokens and theirs, queries first, then keys and
 /// values; `b` and `a` `[t, value_heads]`.
 pub fn rule_input(window: &Tensor<2>, b: Tensor<2>, a: Tensor<2>, weights: &InputWeights) -> RuleInput {
-    on_the_cpu(window, &b, &a, weights).unwrap_or_else(|| rule_input_defined(window, b, a, weights))
+    let on_cpu = || on_the_cpu(window, &b, &a, weights);
+    profile::noted("convolution", 0, on_cpu).unwrap_or_else(|| rule_input_defined(window, b, a, weights))
 }
 
 pub(in super::super) fn rule_input_defined(

@@ -79,6 +79,17 @@ pub enum CliCommand {
     /// Find, download and look at models.
     #[command(subcommand)]
     Models(ModelsCommand),
+    /// Print what a shell reads to complete commands and flags.
+    Completions {
+        /// Of this shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page.
+    Man {
+        /// Write it and a page for each command into this folder
+        #[arg(long, value_name = "FOLDER")]
+        out: Option<PathBuf>,
+    },
     /// Conformance commands, documented in `src/dev.rs`.
     #[command(hide = true, subcommand)]
     Dev(DevCommand),

@@ -29,6 +29,7 @@
 //! | `catalog` | which models there are and whether they would fit; what `--model` names | `engine`, `hub`, `msg` |
 //! | `bench`, `dev` | measuring a machine; conformance commands for developers | `engine`, `tui` |
 //! | `config` | files of settings: which there are, what they set, `loquat config` | `cli`, and what it names |
+//! | `manual` | the manual page and completions of shells | `cli` |
 //! | `themes` | `loquat theme`: checking colour themes | `tui` |
 //! | `history` | `loquat history`: looking at kept conversations | `store`, `msg`, `chat` |
 //! | `session` | conversations, the queue, the bridge from async to the engine thread; downloads | `engine`, `catalog`, `hub`, `store`, `msg`, `chat` |
@@ -75,6 +76,7 @@ pub mod store;
 pub mod batch;
 pub mod bench;
 pub mod history;
+pub mod manual;
 pub mod models;
 pub mod serve;
 pub mod themes;

@@ -1,6 +1,6 @@
 //! The program: parse, dispatch, exit code.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -21,7 +21,7 @@ use loquat::msg::StoredId;
 use loquat::remote::RemoteOptions;
 use loquat::session::{self, Keep, Session};
 use loquat::settings::{self, Settings};
-use loquat::{bench, dev, history, models, serve, themes, tui};
+use loquat::{bench, dev, history, manual, models, serve, themes, tui};
 
 fn main() -> ExitCode {
     // First of all, before anything is set up: a child that renders a template needs nothing else.
@@ -67,6 +67,17 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
     let interactive = io::stdin().is_terminal() && io::stdout().is_terminal();
     if let Some(CliCommand::Config(command)) = &cli.command {
         return Ok(said(config::commands::run(command, cli.config.as_deref())));
+    }
+    match &cli.command {
+        Some(CliCommand::Completions { shell }) => return Ok(printed(&manual::completions(*shell))),
+        Some(CliCommand::Man { out: None }) => return Ok(printed(&manual::page())),
+        Some(CliCommand::Man { out: Some(folder) }) => {
+            let written = manual::write_pages(folder);
+            return Ok(said(
+                written.map_err(|error| format!("cannot write to {}: {error}", folder.display())),
+            ));
+        }
+        _ => {}
     }
     let mut cli = cli;
     let folder = std::env::current_dir().unwrap_or_default();
@@ -159,8 +170,10 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
             let run = |folder: PathBuf| history::run(&folder, &command).map_err(|error| error.to_string());
             Ok(said(folder.and_then(run)))
         }
-        // Done above, because it mends files that nothing else can read.
-        Some(CliCommand::Config(_)) => Ok(Outcome::Done.exit_code()),
+        // Done above: they mend files that nothing else can read, or read none.
+        Some(CliCommand::Config(_) | CliCommand::Completions { .. } | CliCommand::Man { .. }) => {
+            Ok(Outcome::Done.exit_code())
+        }
         Some(CliCommand::Theme(command)) => match themes::run(&command) {
             Ok(is_good) => Ok(if is_good { Outcome::Done } else { Outcome::SomeFailed }.exit_code()),
             Err(why) => {
@@ -293,6 +306,16 @@ fn can_resume(history: Option<&Path>, resumed: &Resumed) -> Result<(), String> {
 }
 
 /// The exit code of a command that does what it is asked or says why not.
+/// Prints a text that is made for pipes: one that closes early is fine.
+fn printed(text: &[u8]) -> u8 {
+    match io::stdout().write_all(text) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            said(Err(format!("cannot write: {error}")))
+        }
+        _ => Outcome::Done.exit_code(),
+    }
+}
+
 fn said(result: Result<(), String>) -> u8 {
     let outcome = match result {
         Ok(()) => Outcome::Done,

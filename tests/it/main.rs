@@ -11,6 +11,7 @@ mod hub;
 #[cfg(unix)]
 mod hub_cli;
 mod layers;
+mod manual;
 mod pty;
 mod remote;
 mod schemas;

@@ -72,7 +72,7 @@ best_of_three! { fn biased = biased_body(x: &[f32], bias: &[f32], y: &mut [f32])
 #[inline(always)]
 fn gelu_body(x: &[f32], y: &mut [f32]) {
     // (1 + tanh(z)) / 2 is the sigmoid of 2 z.
-    const TWICE: f32 = 1.595_769_1;
+    const TWICE: f32 = 1.595_769_2;
     for (x, y) in x.iter().zip(y) {
         *y = x * sigmoid(TWICE * (x + 0.044_715 * x * x * x));
     }

@@ -11,8 +11,19 @@ use serde_json::Value;
 use crate::pty::terminal::{Terminal, USUAL_ANSWERS};
 
 /// Random weights write noise for as long as they are let.
-const ENDLESS: [&str; 8] =
-    ["--model", "tests/golden/dense-a/model", "--max-tokens", "100000", "--think", "off", "--device", "cpu"];
+/// The likeliest tokens of this model, which knows nothing, go round in a circle; chance would end an answer some time.
+const ENDLESS: [&str; 10] = [
+    "--model",
+    "tests/golden/dense-a/model",
+    "--max-tokens",
+    "100000",
+    "--think",
+    "off",
+    "--device",
+    "cpu",
+    "--temperature",
+    "0",
+];
 
 fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_loquat"))

@@ -27,7 +27,9 @@ use super::model_file::ModelFileError;
 use super::prompt::pictures::{self, Layout, Misplaced, Seen, Span};
 use super::prompt::{self, ChatTemplate, PromptError};
 use super::ram;
-use super::sampler::{GenerationConfig, Mode, Sampler, SamplerError, SamplingParams};
+use super::sampler::{
+    GenerationConfig, Mode, Sampler, SamplerError, SamplingParams, ThinkingBudget, ThoughtTokens,
+};
 use super::shortlist::{Coverage, Shortlist};
 use super::speculate::Speculation;
 use super::states::{self, StateOptions, States};
@@ -356,6 +358,9 @@ impl Engine {
         let started = Instant::now();
         let prompt = self.prompt(messages, options)?;
         let mut sampler = Sampler::new(prompt.params, prompt.seed);
+        if let (Some(most), Some(tokens)) = (options.max_thinking, self.thought_tokens()?) {
+            sampler.limit_thinking(ThinkingBudget::new(tokens, most, prompt.in_thought));
+        }
         let mut stats = TurnStats {
             prompt_tokens: prompt.ids.len(),
             image_tokens: prompt.layout.spans.iter().map(|span| span.len).sum(),
@@ -410,8 +415,16 @@ impl Engine {
         );
         let (ending, drafts) = ending.map_err(|error| self.explained(error))?;
         stats.drafts = drafts;
+        stats.thinking_was_cut = sampler.closed_thinking();
         writer.finish(stats, progress);
         Ok((ending, stats))
+    }
+
+    /// How thinking is closed; `None` of a model that doesn't think.
+    fn thought_tokens(&self) -> Result<Option<ThoughtTokens>, TokenizerError> {
+        let Some(close) = self.tokenizer.token_id("</think>") else { return Ok(None) };
+        let closing = self.tokenizer.encode("\n</think>\n\n")?;
+        Ok(Some(ThoughtTokens { open: self.tokenizer.token_id("<think>"), close, closing }))
     }
 
     fn grammars(&mut self) -> Result<&Grammars, GrammarError> {

@@ -59,6 +59,23 @@ pub enum LayerState {
     Delta(DeltaState),
 }
 
+/// A cache has the layer types of its model.
+impl LayerState {
+    pub(super) fn kv_mut(&mut self) -> &mut Kv {
+        match self {
+            Self::Kv(kv) => kv,
+            Self::Delta(_) => unreachable!("the layer is one of full attention"),
+        }
+    }
+
+    pub(super) fn delta_mut(&mut self) -> &mut DeltaState {
+        match self {
+            Self::Delta(state) => state,
+            Self::Kv(_) => unreachable!("the layer is linear"),
+        }
+    }
+}
+
 /// A moment to which a cache can go back: the states of the linear layers, and a length for the others.
 /// One costs the linear states in memory, 18 MiB for the 0.8B model.
 #[derive(Clone)]

@@ -9,7 +9,7 @@ use crate::chat::Detail;
 use crate::chat::export::Format;
 use crate::engine::device::DeviceChoice;
 use crate::engine::weights::quantised::Quant;
-use crate::msg::Mtp;
+use crate::msg::{Mtp, Think};
 use crate::tui::{Images, Overflow, Preset, SpecView};
 
 /// A terminal assistant that runs Qwen3.5-family models on your own machine.
@@ -164,9 +164,10 @@ pub struct TurnArgs {
     /// Instructions that come before the conversation
     #[arg(long, short, global = true, value_name = "TEXT")]
     pub system: Option<String>,
-    /// Whether the model thinks before it answers
-    #[arg(long, global = true, value_name = "on|off")]
-    pub think: Option<Switch>,
+    /// Whether the model thinks before it answers; low (512), high (4096) or a number of tokens closes its thinking
+    /// after so many
+    #[arg(long, global = true, value_name = "on|off|low|high|TOKENS")]
+    pub think: Option<Think>,
     /// Longest answer, thinking included
     #[arg(long, global = true, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_tokens: Option<u32>,

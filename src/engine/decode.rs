@@ -127,6 +127,7 @@ impl Engine {
             }
         }
         let Some(ending) = ending else { return Ok(last) };
+        stats.thinking_was_cut = sampler.closed_thinking();
         let Stage::Writing(writing) = std::mem::replace(stage, Stage::Ended(Ok(ending))) else {
             unreachable!("it was being written")
         };

@@ -22,7 +22,7 @@ use super::model_file::ModelFileError;
 use super::prompt::pictures::{self, Layout, Misplaced, Seen, Span};
 use super::prompt::{self, ChatTemplate, PromptError};
 use super::ram;
-use super::sampler::{GenerationConfig, Mode, SamplerError, SamplingParams};
+use super::sampler::{GenerationConfig, Mode, SamplerError, SamplingParams, ThoughtTokens};
 use super::shortlist::{Coverage, Shortlist};
 use super::slot::{Slot, common_prefix};
 use super::speculate::Speculation;
@@ -329,6 +329,13 @@ impl Engine {
 
     pub fn template(&self) -> &ChatTemplate {
         &self.template
+    }
+
+    /// How thinking is closed; `None` of a model that doesn't think.
+    pub(super) fn thought_tokens(&self) -> Result<Option<ThoughtTokens>, TokenizerError> {
+        let Some(close) = self.tokenizer.token_id("</think>") else { return Ok(None) };
+        let closing = self.tokenizer.encode("\n</think>\n\n")?;
+        Ok(Some(ThoughtTokens { open: self.tokenizer.token_id("<think>"), close, closing }))
     }
 
     pub(super) fn grammars(&mut self) -> Result<&Grammars, GrammarError> {

@@ -13,7 +13,7 @@ use super::cache::{Cache, TokenKey};
 use super::decode::{MAX_TOGETHER, Writer, Writing};
 use super::generate::{Ending, Engine, EngineError, Features, PREFILL_CHUNK, Progress, Prompt, read};
 use super::grammar::Guide;
-use super::sampler::Sampler;
+use super::sampler::{Sampler, ThinkingBudget};
 use super::slot::{Slot, common_prefix};
 use crate::chat::Message;
 use crate::msg::{Finish, Mtp, TurnOptions, TurnStats};
@@ -134,6 +134,10 @@ impl Engine {
     ) -> Result<Turn, EngineError> {
         let started = Instant::now();
         let prompt = self.prompt(messages, options)?;
+        let mut sampler = Sampler::new(prompt.params, prompt.seed);
+        if let (Some(most), Some(tokens)) = (options.max_thinking, self.thought_tokens()?) {
+            sampler.limit_thinking(ThinkingBudget::new(tokens, most, prompt.in_thought));
+        }
         let mut stats = TurnStats {
             prompt_tokens: prompt.ids.len(),
             image_tokens: prompt.layout.spans.iter().map(|span| span.len).sum(),
@@ -171,7 +175,7 @@ impl Engine {
                 true => Stage::Ended(Ok(Ending::Finished(Finish::Stop))),
                 false => Stage::Reading { features: None },
             },
-            sampler: Sampler::new(prompt.params, prompt.seed),
+            sampler,
             guide,
             stats,
             limits: Limits {

@@ -20,3 +20,4 @@ mod session;
 mod support;
 mod template_child;
 mod text_golden;
+mod thinking;

@@ -17,12 +17,10 @@ fn model() -> PathBuf {
 fn command(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_loquat"));
     command.args(args).args(["--think", "off", "--temperature", "0", "--presence-penalty", "0"]);
-    command
-        .arg("--model")
-        .arg(model())
-        .current_dir(dir)
-        .env_remove("LOQUAT_CONTEXT")
-        .env("LOQUAT_DEVICE", "cpu");
+    if !args.contains(&"--model") {
+        command.arg("--model").arg(model());
+    }
+    command.current_dir(dir).env_remove("LOQUAT_CONTEXT").env("LOQUAT_DEVICE", "cpu");
     command.env("LOQUAT_SAVED_STATES", "off").env("LOQUAT_CONFIG_DIR", "/nowhere");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -406,7 +404,7 @@ fn pictures_come_from_the_network_only_if_that_is_allowed() {
     for line in lines(&stdout(&refused)) {
         assert!(line["error"]["message"].as_str().unwrap().contains("--allow-net"), "{line}");
     }
-    let allowed = run(dir.path(), &["batch", "--allow-net"], input.as_bytes());
+    let allowed = run(dir.path(), &["batch", "--model", "demo", "--allow-net"], input.as_bytes());
     let answers = lines(&stdout(&allowed));
     assert_eq!(code(&allowed), 3, "{}", stderr(&allowed));
     assert!(answers[0]["usage"]["image"].as_u64().unwrap() > 0, "{}", answers[0]);

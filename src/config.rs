@@ -158,6 +158,12 @@ pub fn remote(flag: Option<&str>, config: &Config) -> Result<Option<RemoteOption
     }))
 }
 
+/// The folder of models that a file names, unless the environment names one.
+pub fn models_folder(config: &Config) -> Option<std::path::PathBuf> {
+    let (key, folder, _) = config.get("models_folder")?;
+    variable(key).is_none().then(|| folder.into())
+}
+
 /// Remembers a setting in the person's own file.
 ///
 /// # Errors

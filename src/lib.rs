@@ -29,6 +29,8 @@
 //! | `catalog` | which models there are and whether they would fit; what `--model` names | `engine`, `hub`, `msg` |
 //! | `bench`, `dev` | measuring a machine; conformance commands for developers | `engine`, `tui` |
 //! | `config` | files of settings: which there are, what they set, `loquat config` | `cli`, and what it names |
+//! | `doctor` | `loquat doctor`: what is wrong on this machine | `cli`, `config`, `engine`, `hub`, `installation`, `settings`, `themes` |
+//! | `installation` | `loquat update` and `loquat uninstall` | `cli`, `config`, `hub` |
 //! | `manual` | the manual page and completions of shells | `cli` |
 //! | `themes` | `loquat theme`: checking colour themes | `tui` |
 //! | `history` | `loquat history`: looking at kept conversations | `store`, `msg`, `chat` |
@@ -75,7 +77,9 @@ pub mod store;
 
 pub mod batch;
 pub mod bench;
+pub mod doctor;
 pub mod history;
+pub mod installation;
 pub mod manual;
 pub mod models;
 pub mod serve;

@@ -255,7 +255,7 @@ fn bytes_of(snapshot: &Path, path: &Path) -> u64 {
 }
 
 /// Files below a folder, each counted once however many links there are to it.
-fn folder_bytes(folder: &Path) -> u64 {
+pub fn folder_bytes(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let bytes = entries.map(|entry| match entry.file_type() {
         Ok(kind) if kind.is_dir() => folder_bytes(&entry.path()),

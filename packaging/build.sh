@@ -10,6 +10,7 @@ binary=${1:-target/release/loquat}
 [ $# -gt 0 ] || cargo build --release --locked
 [ -x "$binary" ] || { echo "build.sh: there is no program at $binary" >&2; exit 1; }
 arch=$(uname -m)
+maintainer="Loquat developers <loquat@users.noreply.github.com>"
 out=target/packages
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -54,7 +55,15 @@ if command -v dpkg-deb >/dev/null; then
     mv "$root/usr/share/zsh/site-functions/_loquat" "$root/usr/share/zsh/vendor-completions/"
     rmdir "$root/usr/share/zsh/site-functions"
     doc=$root/usr/share/doc/loquat
-    gzip -9n "$doc/CHANGELOG.md" && mv "$doc/CHANGELOG.md.gz" "$doc/changelog.gz"
+    gzip -9n "$doc/CHANGELOG.md"
+    cat > "$doc/changelog" <<CHANGES
+loquat ($version) unstable; urgency=medium
+
+  * What is new is told in CHANGELOG.md.
+
+ -- $maintainer  $(date -R -d "@$(git log -1 --format=%ct 2>/dev/null || date +%s)")
+CHANGES
+    gzip -9n "$doc/changelog"
     rm "$doc/LICENSE-APACHE" "$doc/LICENSE-MIT"
     cat > "$doc/copyright" <<COPYRIGHT
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
@@ -75,7 +84,7 @@ COPYRIGHT
 Package: loquat
 Version: $version
 Architecture: $deb_arch
-Maintainer: Loquat developers <loquat@localhost>
+Maintainer: $maintainer
 Installed-Size: $(du -ks "$root/usr" | cut -f1)
 Depends: libc6 (>= $glibc), libgcc-s1
 Recommends: libvulkan1

@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 
 fail() { echo "packaging/test.sh: $*" >&2; exit 1; }
 XZ_OPT=-0 packaging/build.sh "$1" >/dev/null
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -23,7 +24,7 @@ check() { # PREFIX
     grep -qx 'Terminal=true' "$1/share/applications/loquat.desktop"
 }
 
-archive=$(ls -t target/packages/loquat-*-linux-"$(uname -m)".tar.xz | head -1)
+archive=target/packages/loquat-$version-linux-$(uname -m).tar.xz
 tar -C "$work" -xJf "$archive"
 tree=$work/$(basename "$archive" .tar.xz)
 "$tree/install.sh" --prefix "$work/prefix" >/dev/null
@@ -39,7 +40,7 @@ grep -q 'download the archive again' "$work/why" || fail "the refusal does not s
 [ ! -e "$work/tampered/bin" ] || fail "a refused archive left files"
 
 if command -v dpkg-deb >/dev/null; then
-    deb=$(ls -t target/packages/loquat_*.deb | head -1)
+    deb=target/packages/loquat_${version}_$(dpkg --print-architecture).deb
     dpkg-deb -x "$deb" "$work/root"
     check "$work/root/usr"
     # As a person does it, where that leaves nothing behind.

@@ -79,7 +79,7 @@ pub enum CliCommand {
     /// Find, download and look at models.
     #[command(subcommand)]
     Models(ModelsCommand),
-    /// Look for what is wrong here: device, memory, terminal, folders, settings.
+    /// Look for what is wrong here: device, memory, terminal, folders, settings. Exits with 1 if something is.
     Doctor {
         /// Print one JSON object
         #[arg(long)]

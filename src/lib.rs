@@ -29,7 +29,7 @@
 //! | `catalog` | which models there are and whether they would fit; what `--model` names | `engine`, `hub`, `msg` |
 //! | `bench`, `dev` | measuring a machine; conformance commands for developers | `engine`, `tui` |
 //! | `config` | files of settings: which there are, what they set, `loquat config` | `cli`, and what it names |
-//! | `doctor` | `loquat doctor`: what is wrong on this machine | `cli`, `config`, `engine`, `hub`, `installation`, `settings`, `themes` |
+//! | `doctor` | `loquat doctor`: what is wrong on this machine | `config`, `engine`, `hub`, `installation`, `settings`, `store`, `themes`, `tui` |
 //! | `installation` | `loquat update` and `loquat uninstall` | `cli`, `config`, `hub` |
 //! | `manual` | the manual page and completions of shells | `cli` |
 //! | `themes` | `loquat theme`: checking colour themes | `tui` |

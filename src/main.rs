@@ -79,8 +79,10 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
         }
         // It has to work where the settings don't.
         Some(CliCommand::Doctor { json }) => {
-            let (report, is_well) = doctor::examine(&cli, *json);
-            return Ok(printed(report.as_bytes()).max(u8::from(!is_well)));
+            let report = doctor::examine(cli.config.as_deref(), cli.model.device);
+            let text = if *json { report.json().to_string() } else { report.lines().join("\n") };
+            let code = printed(format!("{text}\n").as_bytes());
+            return Ok(code.max(u8::from(!report.is_well())));
         }
         Some(CliCommand::Update(args)) => return Ok(said(installation::update::update(args))),
         Some(CliCommand::Uninstall(args)) => {

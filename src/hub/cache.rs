@@ -131,11 +131,22 @@ impl Cache {
 
     /// Everything here that can be run, by name. Repositories that can't be read are left out.
     pub fn list(&self) -> Vec<Installed> {
-        let folders = fs::read_dir(&self.root).into_iter().flatten().flatten();
-        let ids = folders.filter_map(|entry| RepoId::of_folder(entry.file_name().to_str()?));
-        let mut found: Vec<Installed> = ids.flat_map(|id| self.list_repo(&id)).collect();
+        let mut found: Vec<Installed> = self.ids().flat_map(|id| self.list_repo(&id)).collect();
         found.sort_by(|a, b| (&a.id, &a.path).cmp(&(&b.id, &b.path)));
         found
+    }
+
+    /// Repositories with downloads of ours that were interrupted.
+    pub fn unfinished(&self) -> Vec<RepoId> {
+        let has_part = |id: &RepoId| names_in(&self.blobs(id)).iter().any(|name| part::is_part(name));
+        let mut found: Vec<RepoId> = self.ids().filter(has_part).collect();
+        found.sort();
+        found
+    }
+
+    fn ids(&self) -> impl Iterator<Item = RepoId> {
+        let folders = fs::read_dir(&self.root).into_iter().flatten().flatten();
+        folders.filter_map(|entry| RepoId::of_folder(entry.file_name().to_str()?))
     }
 
     fn list_repo(&self, id: &RepoId) -> Vec<Installed> {

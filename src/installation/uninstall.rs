@@ -58,7 +58,9 @@ fn installed(prefix: &Path) -> Result<Vec<PathBuf>, String> {
     let files: Vec<PathBuf> = text.lines().filter(|line| !line.is_empty()).map(PathBuf::from).collect();
     let is_below = |file: &PathBuf| file.components().all(|part| matches!(part, Component::Normal(_)));
     match files.iter().find(|file| !is_below(file)) {
-        Some(file) => Err(format!("{} names {}, which install.sh never wrote", list.display(), file.display())),
+        Some(file) => {
+            Err(format!("{} names {}, which install.sh never wrote", list.display(), file.display()))
+        }
         None => Ok(files),
     }
 }
@@ -89,7 +91,8 @@ impl Plan {
             }
         }
         if let Some(cache) = &self.cache {
-            text += &format!("  what can be made again: {} ({})\n", shown(cache), ByteSize(folder_bytes(cache)));
+            text +=
+                &format!("  what can be made again: {} ({})\n", shown(cache), ByteSize(folder_bytes(cache)));
         }
         if let Some((cache, ids)) = &self.models {
             for id in ids {
@@ -102,11 +105,8 @@ impl Plan {
         text += "Kept:\n";
         if self.program.is_none() {
             let remove = source.removed_by();
-            text += &format!(
-                "  {}, installed by {}; this removes it: {remove}\n",
-                shown(program),
-                source.name()
-            );
+            text +=
+                &format!("  {}, installed by {}; this removes it: {remove}\n", shown(program), source.name());
         }
         for (what, folder) in [("conversations", paths::data()), ("settings", paths::config())] {
             if let Some(folder) = folder.filter(|folder| folder.is_dir()) {
@@ -114,7 +114,8 @@ impl Plan {
             }
         }
         if self.models.is_none() {
-            text += "  downloaded models, of which `loquat models list` tells (--purge-models deletes them)\n";
+            text +=
+                "  downloaded models, of which `loquat models list` tells (--purge-models deletes them)\n";
         }
         text
     }

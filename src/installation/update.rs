@@ -112,7 +112,10 @@ async fn install(
     }
     let hash = download(response, &file).await?;
     if hash != archive.hash {
-        return Err(format!("{} is damaged: its hash is not the one in {LIST}; try again later", archive.name));
+        return Err(format!(
+            "{} is damaged: its hash is not the one in {LIST}; try again later",
+            archive.name
+        ));
     }
     run(Command::new("tar").arg("-xf").arg(&file).arg("-C").arg(folder))?;
     let tree: PathBuf = folder.join(archive.name.trim_end_matches(".tar.xz"));
@@ -176,7 +179,8 @@ fn newest(list: &str, system: &str) -> Option<Archive> {
         let (hash, name) = line.split_once(char::is_whitespace)?;
         let name = name.trim_start().trim_start_matches(['*', ' ']).trim_start_matches("./");
         let number = name.strip_prefix("loquat-")?.strip_suffix(".tar.xz")?.strip_suffix(system)?;
-        let is_hash = hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'a'..=b'f'));
+        let is_hash =
+            hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'a'..=b'f'));
         let version = version(number.strip_suffix('-')?).filter(|_| is_hash)?;
         Some(Archive { version, name: name.into(), hash: hash.into() })
     });

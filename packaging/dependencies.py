@@ -24,16 +24,22 @@ TEXTS = re.compile(r"^(licen[cs]e|copying|copyright|notice|unlicense)", re.IGNOR
 WORD = re.compile(r"\(|\)|[^\s()]+")
 
 
+def said(*command):
+    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def target():
+    return os.environ.get("CARGO_BUILD_TARGET") or re.search(r"^host: (.*)$", said("rustc", "-vV"), re.M).group(1)
+
+
 def metadata():
-    target = os.environ.get("CARGO_BUILD_TARGET") or host()
-    command = ["cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform", target]
-    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE)
-    return json.loads(done.stdout)
+    return json.loads(said("cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform", target()))
 
 
-def host():
-    said = subprocess.run(["rustc", "-vV"], check=True, stdout=subprocess.PIPE, text=True).stdout
-    return re.search(r"^host: (.*)$", said, re.MULTILINE).group(1)
+def linked_crates():
+    """Names and versions. The metadata has optional crates that nobody asks for; the tree doesn't."""
+    tree = said("cargo", "tree", "--locked", "--target", target(), "-e", "normal", "--prefix", "none", "-f", "{p}")
+    return {tuple(line.split()[:2]) for line in tree.splitlines() if line}
 
 
 def packages(meta, only_linked):
@@ -51,6 +57,9 @@ def packages(meta, only_linked):
             if not only_linked or None in kinds:
                 todo.append(dep["pkg"])
     found = [p for p in meta["packages"] if p["id"] in seen and p["id"] != root]
+    if only_linked:
+        linked = linked_crates()
+        found = [p for p in found if (p["name"], f"v{p['version']}") in linked]
     return sorted(found, key=lambda p: (p["name"], p["version"]))
 
 

@@ -10,11 +10,12 @@ use crate::hub::cache::{Cache, folder_bytes};
 use crate::hub::options::{self, HubOptions};
 use crate::hub::stores;
 use crate::installation;
+use crate::paths;
 use crate::settings;
 use crate::store;
+use crate::themes as own_themes;
 use crate::tui::theme::file as themes;
 use crate::units::ByteSize;
-use crate::{paths, themes as own_themes};
 
 pub fn program(report: &mut Report) {
     let (program, source) = installation::find();
@@ -101,7 +102,7 @@ pub fn folders(report: &mut Report, cache: Option<&Path>) {
     let private = true;
     folder(report, "settings", paths::config(), "LOQUAT_CONFIG_DIR", !private);
     folder(report, "conversations", settings::history_folder().ok(), "LOQUAT_DATA_DIR", private);
-    folder(report, "saved states", paths::cache(), "XDG_CACHE_HOME", private);
+    folder(report, "saved states", paths::cache(), "XDG_CACHE_HOME", !private);
     folder(report, "models", cache.map(Path::to_owned), "HF_HUB_CACHE", !private);
 }
 

@@ -3,6 +3,8 @@
 # and the bill of materials.
 #
 #     packaging/build.sh [BINARY]        without one, cargo builds it
+#
+# PACKAGE_LEVEL (0 to 9, 9 if it isn't set) is how hard they are compressed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,6 +13,7 @@ binary=${1:-target/release/loquat}
 [ $# -gt 0 ] || cargo build --release --locked
 [ -x "$binary" ] || { echo "build.sh: there is no program at $binary" >&2; exit 1; }
 arch=$(uname -m)
+level=${PACKAGE_LEVEL:-9}
 maintainer="Loquat developers <loquat@users.noreply.github.com>"
 changed=$(git log -1 --format=%ct 2>/dev/null || date +%s)
 out=target/packages
@@ -20,24 +23,15 @@ trap 'rm -rf "$work"' EXIT
 rm -rf "$out"
 mkdir -p "$out"
 
-# What every package holds, as it lies under a prefix.
+strip -o "$work/loquat" "$binary"
+chmod 755 "$work/loquat"
+loquat=$work/loquat
 files=$work/files
-mkdir -p "$files"/{bin,share/man/man1,share/applications,share/icons/hicolor/scalable/apps,share/doc/loquat} \
-    "$files"/share/{bash-completion/completions,zsh/site-functions,fish/vendor_completions.d}
-install -m 755 "$binary" "$files/bin/loquat"
-strip "$files/bin/loquat"
-loquat=$files/bin/loquat
-"$loquat" man --out "$files/share/man/man1"
-gzip -9n "$files"/share/man/man1/*
-"$loquat" completions bash > "$files/share/bash-completion/completions/loquat"
-"$loquat" completions zsh > "$files/share/zsh/site-functions/_loquat"
-"$loquat" completions fish > "$files/share/fish/vendor_completions.d/loquat.fish"
-install -m 644 packaging/loquat.desktop "$files/share/applications/"
-install -m 644 packaging/loquat.svg "$files/share/icons/hicolor/scalable/apps/"
-doc=$files/share/doc/loquat
-install -m 644 README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$doc/"
-packaging/dependencies.py notices > "$doc/THIRD-PARTY-NOTICES"
-gzip -9n "$doc/THIRD-PARTY-NOTICES"
+packaging/lay-out.sh "$loquat" "$files"
+share=$files/share
+mkdir -p "$share/applications" "$share/icons/hicolor/scalable/apps"
+install -m 644 packaging/loquat.desktop "$share/applications/"
+install -m 644 packaging/loquat.svg "$share/icons/hicolor/scalable/apps/"
 packaging/dependencies.py sbom > "$out/loquat-$version-linux-$arch.cdx.json"
 
 # The least C library that has all symbols which the program asks for.
@@ -51,7 +45,7 @@ mkdir "$tree"
 cp -al "$files" "$tree/files"
 install -m 755 packaging/install.sh "$tree/"
 (cd "$tree" && find files -type f -print0 | sort -z | xargs -0 sha256sum > SHA256SUMS)
-tar -C "$work" --owner=0 --group=0 --sort=name --mtime="@$changed" -cJf "$out/$archive.tar.xz" "$archive"
+tar -C "$work" --owner=0 --group=0 --sort=name --mtime="@$changed" -I "xz -T0 -$level" -cf "$out/$archive.tar.xz" "$archive"
 
 if command -v dpkg-deb >/dev/null; then
     deb_arch=$(dpkg --print-architecture)
@@ -103,7 +97,7 @@ Description: chat with language models that run on this machine
  them from the Hugging Face Hub and runs them on the GPU or the CPU, in a chat
  or in scripts. A small demonstration model is built in.
 CONTROL
-    dpkg-deb --root-owner-group -Zxz --build "$root" "$out/loquat_${version}_$deb_arch.deb" >/dev/null
+    dpkg-deb --root-owner-group -Zxz "-z$level" --build "$root" "$out/loquat_${version}_$deb_arch.deb" >/dev/null
 else
     echo "build.sh: no .deb, as there is no dpkg-deb"
 fi
@@ -149,7 +143,7 @@ SPEC
     # Nothing of the person who builds is in it, and the program stays as it is.
     rpmbuild -bb --quiet --define "_topdir $work/rpm" --define "_rpmdir $work" --define "__os_install_post %{nil}" \
         --define "debug_package %{nil}" --define "_build_id_links none" --define "_buildhost localhost" \
-        --define "_binary_payload w${RPM_LEVEL:-9}.xzdio" --define "use_source_date_epoch_as_buildtime 1" \
+        --define "_binary_payload w$level.xzdio" --define "use_source_date_epoch_as_buildtime 1" \
         "$work/loquat.spec" >"$work/rpm.log" 2>&1 || { cat "$work/rpm.log" >&2; exit 1; }
     mv "$work/$arch"/*.rpm "$out/"
 else

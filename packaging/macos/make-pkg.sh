@@ -18,27 +18,19 @@ identifier=dev.loquat.loquat
 out=target/packages
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$out" "$work/files"/{bin,share/man/man1,share/doc/loquat} \
-    "$work/files"/share/{bash-completion/completions,zsh/site-functions,fish/vendor_completions.d}
-files=$work/files
-lipo -create -output "$files/bin/loquat" "$1" "$2"
-strip -x "$files/bin/loquat"
+mkdir -p "$out"
+files=$work/files loquat=$work/loquat
+lipo -create -output "$loquat" "$1" "$2"
+strip -x "$loquat"
 if [ -n "${APPLICATION_IDENTITY:-}" ]; then
     codesign --force --timestamp --options runtime --entitlements packaging/macos/entitlements.plist \
-        --sign "$APPLICATION_IDENTITY" "$files/bin/loquat"
+        --sign "$APPLICATION_IDENTITY" "$loquat"
 else
     # Without any signature at all, Apple's processors start nothing.
-    codesign --force --sign - "$files/bin/loquat"
+    codesign --force --sign - "$loquat"
     echo "make-pkg.sh: not signed, as APPLICATION_IDENTITY is not set"
 fi
-loquat=$files/bin/loquat
-"$loquat" man --out "$files/share/man/man1"
-gzip -9n "$files"/share/man/man1/*
-"$loquat" completions bash > "$files/share/bash-completion/completions/loquat"
-"$loquat" completions zsh > "$files/share/zsh/site-functions/_loquat"
-"$loquat" completions fish > "$files/share/fish/vendor_completions.d/loquat.fish"
-cp README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$files/share/doc/loquat/"
-packaging/dependencies.py notices > "$files/share/doc/loquat/THIRD-PARTY-NOTICES"
+packaging/lay-out.sh "$loquat" "$files"
 packaging/dependencies.py sbom > "$out/loquat-$version-macos-universal.cdx.json"
 
 archive=loquat-$version-macos-universal
@@ -54,6 +46,9 @@ mkdir -p "$app/MacOS" "$work/root/usr/local"
 sed "s/{{VERSION}}/$version/" packaging/macos/Info.plist > "$app/Info.plist"
 install -m 755 packaging/macos/Loquat.command "$app/MacOS/Loquat"
 cp -R "$files/." "$work/root/usr/local/"
+# As install.sh does, so that `loquat update` and `loquat uninstall` know what is there.
+mkdir -p "$work/root/usr/local/share/loquat"
+(cd "$files" && find . -type f | sed 's|^\./||' | sort) > "$work/root/usr/local/share/loquat/installed"
 if [ -n "${APPLICATION_IDENTITY:-}" ]; then
     codesign --force --timestamp --options runtime --sign "$APPLICATION_IDENTITY" "$work/root/Applications/Loquat.app"
 fi

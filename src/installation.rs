@@ -54,7 +54,8 @@ impl Source {
             return Self::Setup;
         }
         if folder == Path::new("/usr/bin") {
-            if exists(Path::new("/var/lib/dpkg/info/loquat.list")) {
+            // Debian wants this file of a package; nobody else writes it.
+            if exists(Path::new("/usr/share/doc/loquat/changelog.gz")) {
                 return Self::Deb;
             }
             let databases = ["/usr/lib/sysimage/rpm", "/var/lib/rpm"];
@@ -117,7 +118,7 @@ mod tests {
         };
         let list = "/home/a/.local/share/loquat/installed";
         assert_eq!(source("/home/a/.local/bin/loquat", &[list]), Source::Archive("/home/a/.local".into()));
-        let dpkg = ["/var/lib/dpkg/info/loquat.list", "/var/lib/rpm"];
+        let dpkg = ["/usr/share/doc/loquat/changelog.gz", "/var/lib/rpm"];
         assert_eq!(source("/usr/bin/loquat", &dpkg), Source::Deb);
         assert_eq!(source("/usr/bin/loquat", &dpkg[1..]), Source::Rpm);
         assert_eq!(source("/home/a/bin/loquat", &dpkg), Source::Unknown);

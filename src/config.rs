@@ -21,7 +21,7 @@ use crate::chat::Detail;
 use crate::cli::{Cli, SavedStates, Switch};
 use crate::engine::device::DeviceChoice;
 use crate::engine::weights::quantised::Quant;
-use crate::msg::Mtp;
+use crate::msg::{Mtp, Think};
 use crate::remote::RemoteOptions;
 use crate::tui::{Images, Overflow, Preset, SpecView};
 
@@ -62,7 +62,7 @@ pub const KEYS: [Key; 30] = [
     key("quant", Some("LOQUAT_QUANT"), false, parses::<Quant>),
     key("saved_states", Some("LOQUAT_SAVED_STATES"), false, parses::<SavedStates>),
     key("system", None, false, text),
-    switch("think", None, true),
+    key("think", None, true, parses::<Think>),
     key("max_tokens", None, true, parses::<std::num::NonZeroU32>),
     key("mtp", None, true, parses::<Mtp>),
     key("detail", None, true, parses::<Detail>),

@@ -13,9 +13,11 @@ use crate::chat::{Channel, Message, Part, Picture};
 
 mod history;
 mod models;
+mod think;
 
 pub use history::{Found, HistoryCommand, HistoryEvent, StoredId};
 pub use models::{DownloadProgress, Judgement, Machine, ModelCommand, ModelEvent, ModelRow, Verdict};
+pub use think::Think;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TurnId(pub u64);
@@ -237,6 +239,8 @@ pub struct TurnOptions {
     pub sampling: SamplingOptions,
     pub max_tokens: Option<usize>,
     pub thinking: Option<bool>,
+    /// Thinking is closed after so many tokens; [`Think`] sets both.
+    pub max_thinking: Option<usize>,
     pub mtp: Option<Mtp>,
     /// What the answer must be; thinking comes before it and is free.
     pub form: Option<Form>,
@@ -357,6 +361,8 @@ pub struct TurnStats {
     /// Generated tokens, thinking included, stop token excluded.
     pub completion_tokens: usize,
     pub thinking_tokens: usize,
+    /// The thinking was closed because its budget was spent.
+    pub thinking_was_cut: bool,
     pub queue_time: Duration,
     pub prefill_time: Duration,
     /// From the start of the turn to the first generated token.

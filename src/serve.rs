@@ -198,6 +198,7 @@ fn with_defaults(own: TurnOptions, other: &TurnOptions) -> TurnOptions {
         sampling: sampling.or(others),
         max_tokens: own.max_tokens.or(other.max_tokens),
         thinking: own.thinking.or(other.thinking),
+        max_thinking: if own.thinking.is_some() { &own } else { other }.max_thinking,
         mtp: own.mtp.or(other.mtp),
         ..own
     }

@@ -60,6 +60,12 @@ impl Settings {
         self
     }
 
+    /// With so many turns at the same time, if there is memory for them.
+    pub fn answering(mut self, parallel: usize) -> Self {
+        self.load.parallel = parallel;
+        self
+    }
+
     /// Flags come before environment variables; an empty variable counts as none.
     ///
     /// # Errors
@@ -98,8 +104,18 @@ impl Settings {
         sampler::check(&sampling)?;
         let dir = model.model.or_else(|| env::var_os("LOQUAT_MODEL").map(PathBuf::from));
         let dir = dir.filter(|dir| !dir.as_os_str().is_empty());
+        let mut options = TurnOptions {
+            sampling,
+            max_tokens: turn.max_tokens.map(|tokens| tokens as usize),
+            mtp: turn.mtp,
+            ..TurnOptions::default()
+        };
+        if let Some(think) = turn.think {
+            think.apply(&mut options);
+        }
         Ok(Self {
             load: LoadOptions {
+                parallel: 1,
                 is_default: dir.is_none(),
                 dir: match dir {
                     None => built_in::DIR.into(),
@@ -113,13 +129,7 @@ impl Settings {
                 quantised: paths::cache().map(|cache| cache.join("weights")),
                 states: states(saved_states.unwrap_or_default()),
             },
-            turn: TurnOptions {
-                sampling,
-                max_tokens: turn.max_tokens.map(|tokens| tokens as usize),
-                thinking: turn.think.map(|switch| switch == Switch::On),
-                mtp: turn.mtp,
-                ..TurnOptions::default()
-            },
+            turn: options,
             system: turn.system.filter(|system| !system.trim().is_empty()),
             detail: turn.detail.unwrap_or_default(),
             remote: None,

@@ -10,7 +10,7 @@ use super::form;
 use super::record::{Record, key_of};
 use crate::chat::{Detail, Part};
 use crate::cli::{BatchArgs, BatchOverflow};
-use crate::msg::{Form, ModelInfo, Mtp, TurnOptions};
+use crate::msg::{Form, ModelInfo, Mtp, Think, TurnOptions};
 use crate::settings::Settings;
 
 /// Far more than a prompt takes; a template that never ends must not hang a batch.
@@ -95,7 +95,7 @@ impl Plan {
             "prompt": self.prompt, "template": self.template.as_ref().map(|template| &template.source),
             "schema": match &self.options.form { Some(Form::Schema(schema)) => schema, _ => &Value::Null },
             "regex": match &self.options.form { Some(Form::Regex(regex)) => Some(regex), _ => None },
-            "think": self.options.thinking, "max_tokens": self.options.max_tokens,
+            "think": think(&self.options), "max_tokens": self.options.max_tokens,
             "detail": self.detail.to_string(), "temperature": sampling.temperature, "top_k": sampling.top_k,
             "top_p": sampling.top_p, "min_p": sampling.min_p, "presence_penalty": sampling.presence_penalty,
             "frequency_penalty": sampling.frequency_penalty, "repetition_penalty": sampling.repetition_penalty,
@@ -106,6 +106,16 @@ impl Plan {
     /// The same for the same settings.
     pub fn run(&self, model: &ModelInfo) -> String {
         key_of(&[self.settings(model).to_string().as_bytes()])
+    }
+}
+
+/// `true`, `false` or the number of tokens; nothing if nothing was said.
+fn think(options: &TurnOptions) -> Value {
+    match options.think() {
+        None => Value::Null,
+        Some(Think::Off) => false.into(),
+        Some(Think::On) => true.into(),
+        Some(Think::Tokens(most)) => most.into(),
     }
 }
 

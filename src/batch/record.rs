@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use crate::chat::openai::messages_from_json;
 use crate::chat::reference;
 use crate::chat::{Detail, Message, Part, Role};
-use crate::msg::{Form, MAX_DRAFTS, Mtp, TurnOptions};
+use crate::msg::{Form, MAX_DRAFTS, Mtp, Think, TurnOptions};
 use crate::openai::ChatRequest;
 use crate::units::hex;
 
@@ -220,6 +220,7 @@ impl Record {
             sampling: self.options.sampling.or(&command.sampling),
             max_tokens: self.options.max_tokens.or(command.max_tokens),
             thinking: self.options.thinking.or(command.thinking),
+            max_thinking: if self.options.thinking.is_some() { &self.options } else { command }.max_thinking,
             mtp: self.options.mtp.or(command.mtp),
             form: self.options.form.clone().or_else(|| command.form.clone()),
             stop: self.options.stop.clone(),
@@ -353,7 +354,10 @@ fn options(params: Option<&Value>) -> Result<TurnOptions, String> {
                 0 => return Err(wrong("at least 1")),
                 n => options.max_tokens = Some(n as usize),
             },
-            "think" => options.thinking = Some(value.as_bool().ok_or_else(|| wrong("true or false"))?),
+            "think" => {
+                let expected = || wrong("true, false, \"low\", \"high\" or a number of tokens");
+                think(value).ok_or_else(expected)?.apply(&mut options);
+            }
             "mtp" => {
                 let expected = || format!("\"off\", \"auto\" or a number up to {MAX_DRAFTS}");
                 options.mtp = Some(mtp(value).ok_or_else(|| wrong(&expected()))?);
@@ -369,6 +373,16 @@ fn mtp(value: &Value) -> Option<Mtp> {
     match value {
         Value::String(word) if word == "off" || word == "auto" => word.parse().ok(),
         Value::Number(depth) => depth.to_string().parse().ok(),
+        _ => None,
+    }
+}
+
+/// The same.
+fn think(value: &Value) -> Option<Think> {
+    match value {
+        Value::Bool(on) => Some(if *on { Think::On } else { Think::Off }),
+        Value::String(word) if word == "low" || word == "high" => word.parse().ok(),
+        Value::Number(tokens) => tokens.to_string().parse().ok(),
         _ => None,
     }
 }

@@ -56,6 +56,7 @@ pub struct Figures {
     pub image_tokens: usize,
     pub completion_tokens: usize,
     pub thinking_tokens: usize,
+    pub thinking_was_cut: bool,
     pub prefill_ms: u64,
     pub first_token_ms: Option<u64>,
     pub decode_ms: u64,

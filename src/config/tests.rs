@@ -79,7 +79,7 @@ fn flags_come_before_files_and_one_file_before_another() {
     fill(&mut cli, &config).unwrap();
     assert_eq!(cli.turn.system.as_deref(), Some("long"));
     assert_eq!(cli.turn.max_tokens, Some(5));
-    assert_eq!(cli.turn.think, Some(Switch::On));
+    assert_eq!(cli.turn.think, Some(Think::On));
     assert_eq!(cli.turn.top_k, Some(3));
     assert!(cli.history.no_history);
     assert!(matches!(config.get("max_tokens"), Some((_, "5", Origin::File(path))) if path == explicit));

@@ -40,7 +40,8 @@ impl TokenKey {
 #[error("this checkpoint is not of the cache's present past: the cache was reset or went back behind it")]
 pub struct StaleCheckpoint;
 
-/// Everything that a model has read, in the form it needs to go on.
+/// Everything that a model has read, in the form it needs to go on. A copy costs its memory when it goes on.
+#[derive(Clone)]
 pub struct Cache {
     layers: Vec<LayerState>,
     /// Of a model whose drafts are wanted.
@@ -54,9 +55,27 @@ pub struct Cache {
     next_serial: u64,
 }
 
+#[derive(Clone)]
 pub enum LayerState {
     Kv(Kv),
     Delta(DeltaState),
+}
+
+/// A cache has the layer types of its model.
+impl LayerState {
+    pub(super) fn kv_mut(&mut self) -> &mut Kv {
+        match self {
+            Self::Kv(kv) => kv,
+            Self::Delta(_) => unreachable!("the layer is one of full attention"),
+        }
+    }
+
+    pub(super) fn delta_mut(&mut self) -> &mut DeltaState {
+        match self {
+            Self::Delta(state) => state,
+            Self::Kv(_) => unreachable!("the layer is linear"),
+        }
+    }
 }
 
 /// A moment to which a cache can go back: the states of the linear layers, and a length for the others.
@@ -219,6 +238,7 @@ fn deltas(layers: &[LayerState]) -> impl Iterator<Item = &DeltaState> {
 }
 
 /// Keys (normed and rotated) and values of one full-attention layer, each `[kv_heads, capacity, head_dim]`.
+#[derive(Clone)]
 pub struct Kv {
     /// `None` only while an append moves them out: a second handle would force a copy of the whole.
     tensors: Option<(Tensor<3>, Tensor<3>)>,

@@ -14,6 +14,7 @@ pub mod mtp;
 pub mod norm;
 pub mod rope;
 
+use std::ops::Range;
 use std::path::Path;
 
 use burn::tensor::{Tensor, TensorData};
@@ -83,12 +84,17 @@ impl Layer {
         })
     }
 
-    fn forward(&self, x: Tensor<2>, state: &mut LayerState, step: &Step, is_draft: bool) -> Tensor<2> {
+    /// `states` are those of the sequences in `step`.
+    fn forward<'a>(
+        &self,
+        x: Tensor<2>,
+        states: impl Iterator<Item = &'a mut LayerState>,
+        step: &Step,
+    ) -> Tensor<2> {
         let normed = self.input_layernorm.forward(x.clone());
-        let x = x + match (&self.mixer, state) {
-            (Mixer::Delta(mixer), LayerState::Delta(state)) => mixer.forward(normed, state, is_draft),
-            (Mixer::Attention(mixer), LayerState::Kv(kv)) => mixer.forward(normed, kv, step),
-            _ => unreachable!("the cache was made for this model's layer types"),
+        let x = x + match &self.mixer {
+            Mixer::Delta(mixer) => mixer.forward(normed, states.map(LayerState::delta_mut), step),
+            Mixer::Attention(mixer) => mixer.forward(normed, states.map(LayerState::kv_mut), step),
         };
         let normed = self.post_attention_layernorm.forward(x.clone());
         x + match &self.mlp {
@@ -197,40 +203,73 @@ impl Model {
         &self,
         tokens: Tokens,
         cache: &mut Cache,
+        taps: Option<&mut Vec<Tensor<2>>>,
+    ) -> Tensor<2> {
+        self.forward_together(vec![(tokens, cache)], taps)
+    }
+
+    /// The same for several sequences, each with its own cache: the weights are read once for all of them. On the CPU
+    /// a sequence gets the numbers that it would get alone, to the last bit, in passes of so few tokens (32) that linear
+    /// layers take dot products. The hidden states come one sequence after the other.
+    ///
+    /// # Panics
+    /// As [`Self::forward_tokens`], and without a sequence.
+    pub fn forward_together(
+        &self,
+        mut sequences: Vec<(Tokens, &mut Cache)>,
         mut taps: Option<&mut Vec<Tensor<2>>>,
     ) -> Tensor<2> {
-        let t = tokens.ids.len();
-        assert_eq!(t, tokens.keys.len());
-        assert!(!tokens.is_draft || t <= MAX_STEPS);
-        let step = self.step(cache.len(), &tokens.positions);
-        let mut embeds = self.embed(tokens.ids);
-        for (at, features) in tokens.features {
-            let [n, width] = features.dims();
-            embeds = embeds.slice_assign([at..at + n, 0..width], features);
+        let mut positions = Positions::default();
+        let mut shares = Vec::with_capacity(sequences.len());
+        for (tokens, cache) in &sequences {
+            let t = tokens.ids.len();
+            assert_eq!(t, tokens.keys.len());
+            assert!(!tokens.is_draft || t <= MAX_STEPS);
+            shares.push(Share {
+                rows: positions.len()..positions.len() + t,
+                mask: attention::causal_mask(cache.len(), t, &self.device),
+                is_draft: tokens.is_draft,
+            });
+            positions.extend(&tokens.positions);
+        }
+        let step = Step { rotation: self.rope.rotation(&positions, &self.device.tensors), shares };
+        let ids: Vec<u32> = sequences.iter().flat_map(|(tokens, _)| tokens.ids).copied().collect();
+        let mut embeds = self.embed(&ids);
+        for ((tokens, _), share) in sequences.iter_mut().zip(&step.shares) {
+            for (at, features) in std::mem::take(&mut tokens.features) {
+                let ([n, width], at) = (features.dims(), share.rows.start + at);
+                embeds = embeds.slice_assign([at..at + n, 0..width], features);
+            }
         }
         let mut x = embeds.clone();
-        for (layer, state) in self.layers.iter().zip(cache.layers_mut()) {
+        for (i, layer) in self.layers.iter().enumerate() {
             if let Some(taps) = taps.as_deref_mut() {
                 taps.push(x.clone());
             }
-            x = layer.forward(x, state, &step, tokens.is_draft);
+            x = layer.forward(x, sequences.iter_mut().map(|(_, cache)| &mut cache.layers_mut()[i]), &step);
         }
-        cache.push_tokens(&tokens.keys, tokens.next_position);
         if let Some(taps) = taps {
             taps.push(x.clone());
         }
         let hidden = self.norm.forward(x);
-        if let Some(mtp) = &mut cache.mtp {
-            mtp.push(hidden.clone(), embeds, &tokens.positions);
+        for ((tokens, cache), share) in sequences.into_iter().zip(&step.shares) {
+            cache.push_tokens(&tokens.keys, tokens.next_position);
+            if let Some(mtp) = &mut cache.mtp {
+                mtp.push(share.of(&hidden), share.of(&embeds), &tokens.positions);
+            }
         }
         hidden
     }
 
-    /// What attention layers need to know of tokens behind `len` others.
+    /// What the layers need to know of the tokens of one sequence, behind `len` others.
     fn step(&self, len: usize, positions: &Positions) -> Step {
         Step {
             rotation: self.rope.rotation(positions, &self.device.tensors),
-            mask: attention::causal_mask(len, positions.len(), &self.device),
+            shares: vec![Share {
+                rows: 0..positions.len(),
+                mask: attention::causal_mask(len, positions.len(), &self.device),
+                is_draft: false,
+            }],
         }
     }
 
@@ -315,7 +354,7 @@ impl Model {
 }
 
 /// Pieces side by side along `dim`; one piece is left as it is.
-pub fn join(mut pieces: Vec<Tensor<2>>, dim: usize) -> Tensor<2> {
+pub fn join<const D: usize>(mut pieces: Vec<Tensor<D>>, dim: usize) -> Tensor<D> {
     match pieces.len() {
         1 => pieces.remove(0),
         _ => Tensor::cat(pieces, dim),
@@ -356,10 +395,30 @@ pub struct Guess<'a> {
     pub shortlist: Option<&'a Shortlist>,
 }
 
-/// What all attention layers of one forward pass share.
+/// What all layers of one forward pass share. Whatever treats each token alone treats those of all sequences at once.
 pub struct Step {
     pub rotation: rope::Rotation,
+    /// One for each sequence.
+    pub shares: Vec<Share>,
+}
+
+/// The part of a pass that belongs to one sequence.
+pub struct Share {
+    pub rows: Range<usize>,
+    /// For attention.
     pub mask: Option<Tensor<2>>,
+    /// As in [`Tokens`].
+    pub is_draft: bool,
+}
+
+impl Share {
+    /// The sequence's rows of `all`.
+    pub fn of<const D: usize>(&self, all: &Tensor<D>) -> Tensor<D> {
+        match self.rows.len() == all.dims()[0] {
+            true => all.clone(),
+            false => all.clone().narrow(0, self.rows.start, self.rows.len()),
+        }
+    }
 }
 
 /// Takes tensors under a prefix of a checkpoint to a device.

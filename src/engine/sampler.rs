@@ -11,9 +11,11 @@ use std::collections::HashMap;
 
 use llguidance::toktrie::SimpleVob;
 
+mod budget;
 mod params;
 mod rng;
 
+pub use budget::{ThinkingBudget, ThoughtTokens};
 pub use params::{GenerationConfig, Mode, SamplingParams, check};
 use rng::Rng;
 
@@ -47,6 +49,7 @@ pub struct Sampler {
     rng: Rng,
     /// How often each token was generated in this turn.
     counts: HashMap<u32, u32>,
+    budget: Option<ThinkingBudget>,
     /// Kept from call to call: a vocabulary has 248k logits, one megabyte.
     logits: Vec<f32>,
     candidates: Vec<Candidate>,
@@ -58,18 +61,33 @@ impl Sampler {
             params,
             rng: Rng::new(seed),
             counts: HashMap::new(),
+            budget: None,
             logits: Vec::new(),
             candidates: Vec::new(),
         }
     }
 
+    /// From now on a thought is closed when this is spent.
+    pub fn limit_thinking(&mut self, budget: ThinkingBudget) {
+        self.budget = Some(budget);
+    }
+
+    /// Whether a thought was closed because of its budget.
+    pub fn closed_thinking(&self) -> bool {
+        self.budget.as_ref().is_some_and(ThinkingBudget::was_spent)
+    }
+
     /// Notes a token that became part of the answer, sampled or forced.
     pub fn accept(&mut self, token: u32) {
+        if let Some(budget) = &mut self.budget {
+            budget.accept(token);
+        }
         *self.counts.entry(token).or_default() += 1;
     }
 
     /// Chooses the next token from the first `n_valid_vocab` logits; rows behind are padding, untrained.
-    /// Draws exactly one random number, or none at temperature 0. Does not `accept` the token.
+    /// Draws exactly one random number, or none at temperature 0 and where a spent budget of thinking says what comes.
+    /// Does not `accept` the token.
     ///
     /// # Errors
     /// `NotANumber` for a NaN or +inf among the logits, `NothingToChoose` if all are -inf or there are none.
@@ -90,6 +108,9 @@ impl Sampler {
         let valid = valid(logits, n_valid_vocab);
         if let Some(token) = valid.iter().position(|logit| logit.is_nan() || *logit == f32::INFINITY) {
             return Err(SamplerError::NotANumber { token });
+        }
+        if let Some(token) = self.budget.as_ref().and_then(ThinkingBudget::forced) {
+            return Ok(token);
         }
         self.logits.clear();
         self.logits.extend_from_slice(valid);

@@ -9,6 +9,8 @@ use crate::msg::{MAX_DRAFTS, Mtp};
 
 /// Weight of a new measurement.
 const NEW: f64 = 0.15;
+/// A round that took longer than so many usual ones was interrupted by something else.
+const MAX_RISE: f64 = 2.0;
 /// What is believed of a position before it was tried, and for how many trials' worth.
 const PRIOR_ACCEPTANCE: f64 = 0.7;
 const PRIOR_TRIALS: f64 = 2.0;
@@ -117,7 +119,8 @@ impl Speculation {
         }
         let seconds = time.as_secs_f64();
         let before = &mut self.seconds[drafted];
-        *before = Some(before.map_or(seconds, |before| before + NEW * (seconds - before)));
+        *before =
+            Some(before.map_or(seconds, |before| before + NEW * (seconds.min(MAX_RISE * before) - before)));
     }
 }
 

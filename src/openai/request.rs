@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::chat::openai::messages_from_json;
 use crate::chat::{Message, Part, Picture, PictureSource, Role};
-use crate::msg::{Form, TurnOptions};
+use crate::msg::{Form, Think, TurnOptions};
 
 /// Alternatives at each token that a client may ask for.
 const MAX_TOP_LOGPROBS: u64 = 20;
@@ -50,6 +50,7 @@ impl ChatRequest {
         };
         let mut top_logprobs = None;
         let mut is_without_tools = false;
+        let mut budget = None;
         for (key, value) in body {
             if value.is_null() {
                 continue;
@@ -106,7 +107,12 @@ impl ChatRequest {
                         options.thinking = Some(thinking);
                     }
                 }
-                "reasoning_effort" => options.thinking = Some(value != "none"),
+                "reasoning_effort" => match value.as_str() {
+                    Some("none") => Think::Off.apply(options),
+                    Some("minimal" | "low") => Think::LOW.apply(options),
+                    _ => Think::On.apply(options),
+                },
+                "thinking_token_budget" | "thinking_budget" => budget = Some(whole()? as usize),
                 known if WITHOUT_EFFECT.contains(&known) => {}
                 _ => request.unknown.push(key.clone()),
             }
@@ -117,6 +123,9 @@ impl ChatRequest {
                 Some(logprobs) => *logprobs = top,
                 None => return Err("top_logprobs needs \"logprobs\": true".into()),
             }
+        }
+        if let Some(most) = budget.filter(|_| options.thinking != Some(false)) {
+            Think::Tokens(most).apply(options);
         }
         if is_without_tools {
             options.tools = None;
@@ -183,6 +192,9 @@ pub fn request_json(model: &str, messages: &[Message], options: &TurnOptions) ->
         ("tools", options.tools.clone()),
         // vLLM, SGLang and llama-server pass these to the template.
         ("chat_template_kwargs", options.thinking.map(|thinking| json!({"enable_thinking": thinking}))),
+        // By the name that vLLM and that llama-server has for it.
+        ("thinking_token_budget", options.max_thinking.map(Value::from)),
+        ("thinking_budget_tokens", options.max_thinking.map(Value::from)),
     ];
     body.extend(optional.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
     match &options.form {

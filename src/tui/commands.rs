@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use crate::chat::Detail;
 use crate::chat::export::Format;
-use crate::msg::{Mtp, SamplingOptions, StoredId, TurnOptions};
+use crate::msg::{Mtp, SamplingOptions, StoredId, Think, TurnOptions};
 
 use super::drafts::SpecView;
 
@@ -26,7 +26,7 @@ pub enum Slash {
     /// With nothing: say what holds.
     Detail(Option<Detail>),
     /// With nothing: say what holds.
-    Think(Option<bool>),
+    Think(Option<Think>),
     /// With nothing: say what holds.
     Mtp(Option<Mtp>),
     /// With nothing: say what holds.
@@ -177,7 +177,7 @@ pub const COMMANDS: &[Spec] = &[
     spec("crop", "N left|right|top|bottom|middle|X,Y,WxH|off", "only a part of picture N of the draft"),
     spec("detail", "low|auto|high|PIXELS", "how much the model sees of pictures"),
     spec("clear-attachments", "", "take all pictures back"),
-    spec("think", "on|off", "let the model think before it answers"),
+    spec("think", "on|off|low|high|TOKENS", "let the model think before it answers, for so long"),
     spec("mtp", "off|auto|N", "how many tokens the model guesses ahead"),
     spec("spec", "off|lane|tint", "those guesses as a line or as a tint of the answer (Ctrl+E)"),
     spec("system", "[TEXT]", "show or set the system prompt; off removes it"),
@@ -228,10 +228,10 @@ pub fn parse(line: &str) -> Result<Line, String> {
         "clip" => Slash::Clip(arguments.to_owned()),
         "paste" => Slash::Paste,
         "clear-attachments" => Slash::ClearAttachments,
-        "detail" => Slash::Detail(parse_detail(arguments)?),
-        "think" => Slash::Think(parse_switch(name, arguments)?),
-        "mtp" => Slash::Mtp(parse_mtp(arguments)?),
-        "spec" => Slash::Spec(parse_spec(arguments)?),
+        "detail" => Slash::Detail(parse_value(name, arguments)?),
+        "think" => Slash::Think(parse_value(name, arguments)?),
+        "mtp" => Slash::Mtp(parse_value(name, arguments)?),
+        "spec" => Slash::Spec(parse_value(name, arguments)?),
         "set" => Slash::Set(parse_set(arguments)?),
         "system" => Slash::System(parse_system(arguments)),
         "regen" => Slash::Regenerate(parse_seed(arguments)?),
@@ -312,18 +312,16 @@ pub fn sampling_text(sampling: &SamplingOptions) -> String {
     if set.is_empty() { "as the model's makers recommend".to_owned() } else { set.join(" · ") }
 }
 
-fn parse_detail(arguments: &str) -> Result<Option<Detail>, String> {
+fn named(arguments: &str) -> Option<String> {
+    (!arguments.is_empty()).then(|| arguments.to_owned())
+}
+
+/// One word, or nothing.
+fn parse_value<T: FromStr<Err = String>>(name: &str, arguments: &str) -> Result<Option<T>, String> {
     if arguments.is_empty() {
         return Ok(None);
     }
-    arguments
-        .parse()
-        .map(Some)
-        .map_err(|expected: String| format!("/detail can't be {arguments}: {expected}"))
-}
-
-fn named(arguments: &str) -> Option<String> {
-    (!arguments.is_empty()).then(|| arguments.to_owned())
+    arguments.parse().map(Some).map_err(|expected| format!("/{name} can't be {arguments}: {expected}"))
 }
 
 fn parse_switch(name: &str, arguments: &str) -> Result<Option<bool>, String> {
@@ -344,22 +342,6 @@ fn parse_crop(arguments: &str) -> Result<Slash, String> {
         part => Some(part.parse().map_err(|expected| format!("/crop can't be {part}: {expected}"))?),
     };
     Ok(Slash::Crop(number, part))
-}
-
-fn parse_mtp(arguments: &str) -> Result<Option<Mtp>, String> {
-    if arguments.is_empty() {
-        return Ok(None);
-    }
-    arguments.parse().map(Some).map_err(|expected: String| format!("/mtp can't be {arguments}: {expected}"))
-}
-
-fn parse_spec(arguments: &str) -> Result<Option<SpecView>, String> {
-    match arguments {
-        "" => Ok(None),
-        _ => {
-            arguments.parse().map(Some).map_err(|expected| format!("/spec can't be {arguments}: {expected}"))
-        }
-    }
 }
 
 fn parse_seed(arguments: &str) -> Result<Option<u64>, String> {
@@ -536,7 +518,10 @@ mod tests {
     #[test]
     fn arguments_where_there_are_none_are_errors() {
         assert_eq!(error("/quit now"), "/quit takes no arguments");
-        assert_eq!(error("/think maybe"), "/think takes on or off, not maybe");
+        assert_eq!(
+            error("/think maybe"),
+            "/think can't be maybe: expected on, off, low, high or a number of tokens"
+        );
     }
 
     #[test]

@@ -710,6 +710,7 @@ fn thinking_head(answer: &Answer, width: usize, looks: &Looks) -> Row {
     };
     let count = match answer.stats.thinking_tokens {
         0 => String::new(),
+        n if answer.stats.thinking_was_cut => format!(" ({n} tok, all it was given)"),
         n => format!(" ({n} tok)"),
     };
     let head = format!("  {arrow} {word}{count}");

@@ -22,3 +22,4 @@ mod session;
 mod support;
 mod template_child;
 mod text_golden;
+mod thinking;

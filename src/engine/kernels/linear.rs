@@ -146,7 +146,7 @@ fn dot_products<'a>(x: &'a [f32], matrix: Matrix<'a>, columns: usize, out: Start
 }
 
 /// First token and size of groups of at most `most`, as even as they can be: every group reads the weights anew, so
-/// five tokens are better three and two than four and one.
+/// seven tokens are better four and three than six and one.
 fn groups(t: usize, most: usize) -> Vec<(usize, usize)> {
     let n = t.div_ceil(most);
     let start = |i: usize| i * t / n;

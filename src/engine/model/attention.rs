@@ -50,8 +50,13 @@ impl Attention {
         })
     }
 
-    /// `x [t, hidden_size]`, already normed; its keys and values are added to `kv`.
-    pub fn forward(&self, x: Tensor<2>, kv: &mut Kv, step: &Step) -> Tensor<2> {
+    /// `x [t, hidden_size]`, already normed; the keys and values of each sequence in `step` are added to its own.
+    pub fn forward<'a>(
+        &self,
+        x: Tensor<2>,
+        states: impl Iterator<Item = &'a mut Kv>,
+        step: &Step,
+    ) -> Tensor<2> {
         let [t, _] = x.dims();
         let (heads, kv_heads, d) = (self.num_attention_heads, self.num_key_value_heads, self.head_dim);
 
@@ -60,21 +65,21 @@ impl Attention {
         let q = rotate(self.q_norm.forward(query_and_gate.clone().narrow(2, 0, d)), &step.rotation);
         let gate = query_and_gate.narrow(2, d, d).reshape([t, heads * d]);
         let k = rotate(self.k_norm.forward(k.reshape([t, kv_heads, d])), &step.rotation);
-        kv.append(k, v.reshape([t, kv_heads, d]));
-
+        let v = v.reshape([t, kv_heads, d]);
         let q = q * (d as f64).powf(-0.5);
-        let attended = match &step.mask {
-            None => {
-                let (keys, values) = kv.whole();
-                attention::attend(&q, keys, values, kv.len(), Sees::Past)
-            }
-            Some(mask) => self.attend(q, kv, mask),
-        };
-        self.o_proj.forward(attention::gate(attended, gate))
+        let attended = states.zip(&step.shares).map(|(kv, share)| {
+            kv.append(share.of(&k), share.of(&v));
+            self.attend(share.of(&q), kv, share.mask.as_ref())
+        });
+        self.o_proj.forward(attention::gate(join(attended.collect(), 0), gate))
     }
 
     /// `q [t, heads, head_dim]`, scaled, against the cached keys that each token may see: `[t, heads * head_dim]`.
-    fn attend(&self, q: Tensor<3>, kv: &Kv, mask: &Tensor<2>) -> Tensor<2> {
+    fn attend(&self, q: Tensor<3>, kv: &Kv, mask: Option<&Tensor<2>>) -> Tensor<2> {
+        let Some(mask) = mask else {
+            let (keys, values) = kv.whole();
+            return attention::attend(&q, keys, values, kv.len(), Sees::Past);
+        };
         let [t, heads, d] = q.dims();
         let group = heads / self.num_key_value_heads;
         // Key/value head h serves query heads h * group .. (h + 1) * group.

@@ -14,7 +14,7 @@ use self::chunked::delta_chunks;
 use self::in_proj::{InProj, Projected};
 use super::linear::Linear;
 use super::norm::RmsNorm;
-use super::{Loader, ModelConfig, WeightsError};
+use super::{Loader, ModelConfig, Step, WeightsError, join};
 use crate::engine::cache::{DeltaState, Draft};
 use crate::engine::kernels::delta::delta_steps;
 use crate::engine::kernels::delta::inputs::{InputWeights, rule_input};
@@ -83,11 +83,35 @@ impl DeltaNet {
         })
     }
 
-    /// `x [t, hidden_size]`, already normed; `state` goes on by `t` tokens. Of a draft, it keeps what it takes to
-    /// go back to any of its tokens.
-    pub fn forward(&self, x: Tensor<2>, state: &mut DeltaState, is_draft: bool) -> Tensor<2> {
+    /// `x [t, hidden_size]`, already normed; the state of each sequence in `step` goes on by its tokens.
+    pub fn forward<'a>(
+        &self,
+        x: Tensor<2>,
+        states: impl Iterator<Item = &'a mut DeltaState>,
+        step: &Step,
+    ) -> Tensor<2> {
         let [t, _] = x.dims();
         let Projected { qkv, z, b, a } = self.in_proj.forward(x);
+        let mixed = states.zip(&step.shares).map(|(state, share)| {
+            self.mix(share.of(&qkv), share.of(&b), share.of(&a), state, share.is_draft)
+        });
+        let o = join(mixed.collect(), 0);
+        let Dims { value_heads, d_v, .. } = self.dims;
+        let gated = self.norm.forward_gated(o, z.reshape([t, value_heads, d_v]));
+        self.out_proj.forward(gated.reshape([t, value_heads * d_v]))
+    }
+
+    /// The tokens of one sequence, from their projections to `[t, value_heads, d_v]`. Of a draft, `state` keeps what
+    /// it takes to go back to any of its tokens.
+    fn mix(
+        &self,
+        qkv: Tensor<2>,
+        b: Tensor<2>,
+        a: Tensor<2>,
+        state: &mut DeltaState,
+        is_draft: bool,
+    ) -> Tensor<3> {
+        let [t, _] = qkv.dims();
         let before = state.conv.dims()[0];
         let window = Tensor::cat(vec![state.conv.clone(), qkv], 0);
         // A view would keep the whole window alive between the calls.
@@ -106,9 +130,6 @@ impl DeltaNet {
             false => delta_chunks(input, recurrent),
         };
         state.put_recurrent(recurrent);
-
-        let Dims { value_heads, d_v, .. } = self.dims;
-        let gated = self.norm.forward_gated(o, z.reshape([t, value_heads, d_v]));
-        self.out_proj.forward(gated.reshape([t, value_heads * d_v]))
+        o
     }
 }

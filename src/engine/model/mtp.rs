@@ -5,6 +5,8 @@
 //! That state may take the trunk's place for a further guess.
 //! Source: `Qwen3_5MultiTokenPredictor` of vLLM and `MtpModel` of transformers; positions as in vLLM.
 
+use std::iter;
+
 use burn::tensor::Tensor;
 
 use super::linear::Linear;
@@ -57,6 +59,6 @@ impl Mtp {
     ) -> Tensor<2> {
         let parts = vec![self.pre_fc_norm_embedding.forward(next), self.pre_fc_norm_hidden.forward(hidden)];
         let x = self.fc.forward(Tensor::cat(parts, 1));
-        self.norm.forward(self.layer.forward(x, cache, step, false))
+        self.norm.forward(self.layer.forward(x, iter::once(cache), step))
     }
 }

@@ -158,7 +158,9 @@ fn check_delta_net_layer(case: &Case, layer: usize) {
             let outputs: Vec<Tensor<2>> = pieces
                 .iter()
                 .map(|n| {
-                    let y = net.forward(x.clone().narrow(0, start, *n), &mut state, false);
+                    let step = case.model.step(start, &Positions::text(start as i64, *n));
+                    let x = x.clone().narrow(0, start, *n);
+                    let y = net.forward(x, std::iter::once(&mut state), &step);
                     start += n;
                     y
                 })
@@ -191,12 +193,9 @@ fn check_attention_layer(case: &Case, layer: usize) {
         let t = x.dims()[0];
         let axis = |i: usize| get("position_ids").1[i * t..(i + 1) * t].iter().map(|p| *p as i64).collect();
         let positions = Positions([axis(0), axis(1), axis(2)]);
-        let step = Step {
-            rotation: case.model.rope.rotation(&positions, &case.model.device.tensors),
-            mask: attention::causal_mask(0, t, &case.model.device),
-        };
+        let step = case.model.step(0, &positions);
         let mut kv = Kv::new(&case.model.config, &case.model.device);
-        let y = read(attention.forward(x, &mut kv, &step)).unwrap();
+        let y = read(attention.forward(x, std::iter::once(&mut kv), &step)).unwrap();
         case.assert_close(y, &get("y").1, case.tolerance("attention_output"), &format!("attention {kind}"));
         let (keys, _) = kv.first(t);
         let keys = read(keys.swap_dims(0, 1)).unwrap();
@@ -551,6 +550,76 @@ fn a_draft_leaves_what_single_tokens_would_have_left_to_the_last_bit() {
                     contents(&mut drafted, len) == contents(&mut short, len),
                     "{what}: the caches differ"
                 );
+            }
+        }
+    }
+}
+
+/// Sequences that have read as many tokens as `pasts` says.
+fn caches(model: &Model, ids: &[u32], pasts: &[usize]) -> Vec<Cache> {
+    let read_some = |past: &usize| {
+        let mut cache = model.new_drafting_cache();
+        if *past > 0 {
+            model.forward(&ids[ids.len() - past..], &mut cache, None);
+        }
+        cache
+    };
+    pasts.iter().map(read_some).collect()
+}
+
+/// One pass over what each sequence reads next, and the caches afterwards.
+fn together(model: &Model, next: &[(&[u32], bool)], caches: &mut [Cache]) -> Vec<f32> {
+    let sequences = next.iter().zip(caches).map(|((ids, is_draft), cache)| {
+        (Tokens { is_draft: *is_draft, ..Tokens::text(ids, cache.next_position()) }, cache)
+    });
+    let sequences = sequences.collect();
+    read(model.logits(model.forward_together(sequences, None))).unwrap()
+}
+
+#[test]
+fn a_sequence_gets_the_same_numbers_alone_and_in_a_small_company_to_the_last_bit() {
+    for case in CASES.map(|name| Case::open(name, cpu())) {
+        let model = &case.model;
+        let ids = case.longest_ids();
+        // Decoding; among drafts; beside prompts that have just begun and ones in the middle.
+        let companies: [&[(usize, usize, bool)]; 5] = [
+            &[(7, 1, false)],
+            &[(7, 1, false), (64, 1, false), (1, 1, false)],
+            &[(3, 1, false), (90, 1, false), (65, 1, false), (63, 1, false), (3, 1, false), (2, 1, false)],
+            &[(20, 4, true), (5, 1, false), (33, 9, true), (64, 2, true)],
+            &[(0, 12, false), (12, 1, false), (31, 9, false), (8, 3, true), (0, 1, false)],
+        ];
+        for company in companies {
+            let what = format!("{} {company:?}", case.name);
+            let pasts: Vec<usize> = company.iter().map(|(past, ..)| *past).collect();
+            let next: Vec<(&[u32], bool)> =
+                company.iter().map(|(past, t, is_draft)| (&ids[past / 2..past / 2 + t], *is_draft)).collect();
+            let mut joined = caches(model, &ids, &pasts);
+            let mut alone = caches(model, &ids, &pasts);
+            // Twice: the second pass reads what the first has left.
+            for _ in 0..2 {
+                let each = next.iter().zip(&mut alone);
+                let expected: Vec<f32> = each
+                    .flat_map(|(next, cache)| {
+                        together(model, std::slice::from_ref(next), std::slice::from_mut(cache))
+                    })
+                    .collect();
+                assert!(together(model, &next, &mut joined) == expected, "{what}: the logits differ");
+                for (i, (joined, alone)) in joined.iter_mut().zip(&mut alone).enumerate() {
+                    if next[i].1 {
+                        joined.keep(1, next[i].0.len());
+                        alone.keep(1, next[i].0.len());
+                    }
+                    assert_eq!(joined.tokens(), alone.tokens(), "{what}");
+                    assert_eq!(joined.next_position(), alone.next_position(), "{what}");
+                    let len = alone.len();
+                    assert!(contents(joined, len) == contents(alone, len), "{what}: cache {i} differs");
+                }
+            }
+            // What waits for the MTP head came along.
+            for (joined, alone) in joined.iter_mut().zip(&mut alone) {
+                let drafts = |cache: &mut Cache| model.draft(ids[0], 3, cache, None, best).unwrap();
+                assert_eq!(drafts(joined), drafts(alone), "{what}: the drafts differ");
             }
         }
     }

@@ -62,12 +62,12 @@ pub fn run(state: &mut State, command: Slash) -> Vec<Effect> {
         }
         Slash::Detail(Some(detail)) => return attach::set_detail(state, detail),
         Slash::Think(None) => {
-            let text = format!("Thinking is {}", if state.thinks() { "on" } else { "off" });
+            let text = format!("Thinking is {}", thinking(state));
             notify(state, Tone::Faint, text, 5);
         }
-        Slash::Think(Some(on)) => {
-            state.options.thinking = Some(on);
-            let text = format!("Thinking is {}, from the next message", if on { "on" } else { "off" });
+        Slash::Think(Some(think)) => {
+            think.apply(&mut state.options);
+            let text = format!("Thinking is {}, from the next message", thinking(state));
             notify(state, Tone::Faint, text, 5);
         }
         Slash::Mtp(None) => {
@@ -170,6 +170,15 @@ pub fn show_drafts(state: &mut State, view: SpecView) {
         SpecView::Lane | SpecView::Tint => "",
     };
     notify(state, Tone::Faint, format!("MTP's guesses are {}{when}", shown(view)), 5);
+}
+
+/// For how long the next answer is thought about.
+fn thinking(state: &State) -> String {
+    match state.options.max_thinking {
+        Some(most) => format!("on, for {most} tok at most"),
+        None if state.thinks() => "on".to_owned(),
+        None => "off".to_owned(),
+    }
 }
 
 fn shown(view: SpecView) -> &'static str {

@@ -4,7 +4,7 @@
 
 use crate::chat::conversation::Answered;
 use crate::chat::{Conversation, Message, NodeId, Part, Role};
-use crate::msg::{Command, ConversationId, HistoryCommand, TurnId};
+use crate::msg::{Command, ConversationId, HistoryCommand, Think, TurnId};
 use crate::tui::attach::Draft;
 use crate::tui::commands;
 use crate::tui::effect::Effect;
@@ -79,7 +79,8 @@ fn answered(state: &State) -> Answered {
         .into_iter()
         .filter_map(|(name, value)| Some((name.to_owned(), value?)))
         .collect();
-    settings.push(("think".into(), if state.thinks() { "on" } else { "off" }.into()));
+    let think = state.options.think().unwrap_or(if state.thinks() { Think::On } else { Think::Off });
+    settings.push(("think".into(), think.to_string()));
     if let Some(mtp) = state.options.mtp {
         settings.push(("mtp".into(), mtp.to_string()));
     }

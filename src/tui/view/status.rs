@@ -138,8 +138,12 @@ fn doing(answer: &Answer, stopping: bool) -> String {
 
 /// What will hold for the next message.
 fn idle(state: &State) -> String {
-    let thinking = if state.thinks() { "thinking on" } else { "thinking off" };
-    let mut parts = vec!["ready".to_owned(), thinking.to_owned()];
+    let thinking = match state.options.max_thinking {
+        Some(most) => format!("thinking up to {most}"),
+        None if state.thinks() => "thinking on".to_owned(),
+        None => "thinking off".to_owned(),
+    };
+    let mut parts = vec!["ready".to_owned(), thinking];
     if let Some(number) = state.editing.and_then(|node| state.transcript.number_of(node)) {
         parts.insert(0, format!("editing [{number}]"));
     }

@@ -11,7 +11,7 @@ use half::{bf16, f16};
 use super::super::super::weights::WeightFormat;
 
 /// Vectors that are multiplied together at most.
-pub const MAX_TOKENS: usize = 4;
+pub const MAX_TOKENS: usize = 6;
 
 /// Dot products with rows in one format of plain numbers, by the best instructions that this CPU has.
 #[derive(Debug, Clone, Copy)]
@@ -101,6 +101,8 @@ impl Dots {
             1 => self.rows::<1>(w, x, columns, sums),
             2 => self.rows::<2>(w, x, columns, sums),
             3 => self.rows::<3>(w, x, columns, sums),
+            4 => self.rows::<4>(w, x, columns, sums),
+            5 => self.rows::<5>(w, x, columns, sums),
             MAX_TOKENS => self.rows::<MAX_TOKENS>(w, x, columns, sums),
             t => unreachable!("{t} vectors at once"),
         }
@@ -185,11 +187,11 @@ mod x86 {
     }
 
     /// Defines `$name`, products with vectors of one width. The widths differ in how many rows have their running sums in
-    /// the registers together (`$rows`, for one vector, for two, and for more), in how a block of a row is widened and
+    /// the registers together (`$rows`, for one vector, for two, up to four, and for more), in how a block of a row is widened and
     /// in how the lanes of the running sums are added up.
     macro_rules! products {
         (
-            $name:ident, $features:tt, $block:ident, rows: [$one:literal, $two:literal, $more:literal],
+            $name:ident, $features:tt, $block:ident, rows: [$one:literal, $two:literal, $four:literal, $more:literal],
             $zero:ident, $load:ident, $multiply_add:ident, $widen:ident, $add_up:ident
         ) => {
             /// Products over the first `n` columns, a multiple of the block.
@@ -225,6 +227,7 @@ mod x86 {
                             match (T, left.len()) {
                                 (1, $one..) => tile::<FORMAT, $one, T>(w, row_bytes, x, n, left),
                                 (1 | 2, $two..) => tile::<FORMAT, $two, T>(w, row_bytes, x, n, left),
+                                (1..=4, $four..) => tile::<FORMAT, $four, T>(w, row_bytes, x, n, left),
                                 (_, $more..) => tile::<FORMAT, $more, T>(w, row_bytes, x, n, left),
                                 _ => tile::<FORMAT, 1, T>(w, row_bytes, x, n, left),
                             }
@@ -286,12 +289,12 @@ mod x86 {
 
     // Sixteen running sums: enough to hide the latency of each, few enough for the registers.
     products! {
-        avx512, "avx512f", BLOCK_512, rows: [16, 8, 4],
+        avx512, "avx512f", BLOCK_512, rows: [16, 8, 4, 2],
         _mm512_setzero_ps, _mm512_loadu_ps, _mm512_fmadd_ps, widen_512, add_up_512
     }
     // There are half as many registers as with AVX-512.
     products! {
-        avx2, "avx2,fma,f16c", BLOCK_256, rows: [8, 4, 2],
+        avx2, "avx2,fma,f16c", BLOCK_256, rows: [8, 4, 2, 1],
         _mm256_setzero_ps, _mm256_loadu_ps, _mm256_fmadd_ps, widen_256, add_up_256
     }
 

@@ -100,22 +100,24 @@ def is_allowed(expression, allowed):
     return either()
 
 
-def licence_of(package, clarified):
-    return package["license"] or clarified.get(package["name"])
+DENY = tomllib.loads((ROOT / "deny.toml").read_text())["licenses"]
+CLARIFIED = {entry["crate"]: entry["expression"] for entry in DENY["clarify"]}
+
+
+def licence_of(package):
+    return package["license"] or CLARIFIED.get(package["name"])
 
 
 def check(meta):
-    deny = tomllib.loads((ROOT / "deny.toml").read_text())["licenses"]
-    clarified = {entry["crate"]: entry["expression"] for entry in deny.get("clarify", [])}
-    exceptions = {entry["crate"]: entry["allow"] for entry in deny.get("exceptions", [])}
+    exceptions = {entry["crate"]: entry["allow"] for entry in DENY["exceptions"]}
     used, wrong, count = set(), [], 0
     for package in packages(meta, only_linked=False):
         count += 1
-        licence = licence_of(package, clarified)
+        licence = licence_of(package)
         extra = exceptions.get(package["name"], [])
         if extra:
             used.add(package["name"])
-        if not licence or not is_allowed(licence, set(deny["allow"]) | set(extra)):
+        if not licence or not is_allowed(licence, set(DENY["allow"]) | set(extra)):
             wrong.append(f"{package['name']} {package['version']}: {licence or 'no licence'}")
     wrong += [f"{name}: an exception in deny.toml that nothing needs" for name in exceptions.keys() - used]
     for line in wrong:
@@ -141,8 +143,6 @@ def texts_of(package):
 
 
 def notices(meta):
-    deny = tomllib.loads((ROOT / "deny.toml").read_text())["licenses"]
-    clarified = {entry["crate"]: entry["expression"] for entry in deny.get("clarify", [])}
     out = ["Loquat contains the software listed here, under the terms below it. Numbers in brackets name the texts.", ""]
     numbers, texts = {}, []
     for package in packages(meta, only_linked=True):
@@ -154,7 +154,7 @@ def notices(meta):
                 numbers[key] = len(texts) + 1
                 texts.append(text)
             marks.append(f"[{numbers[key]}]")
-        licence = licence_of(package, clarified)
+        licence = licence_of(package)
         source = package["repository"] or f"https://crates.io/crates/{package['name']}"
         authors = ", ".join(re.sub(r" *<[^>]*>", "", author) for author in package["authors"])
         by = f", by {authors}" if authors and not marks else ""
@@ -165,8 +165,6 @@ def notices(meta):
 
 
 def sbom(meta):
-    deny = tomllib.loads((ROOT / "deny.toml").read_text())["licenses"]
-    clarified = {entry["crate"]: entry["expression"] for entry in deny.get("clarify", [])}
     linked = packages(meta, only_linked=True)
     root = next(p for p in meta["packages"] if p["id"] == meta["resolve"]["root"])
     lock = tomllib.loads((ROOT / "Cargo.lock").read_text())
@@ -178,7 +176,7 @@ def sbom(meta):
     def component(package, kind):
         entry = {"type": kind, "bom-ref": reference(package), "name": package["name"], "version": package["version"]}
         entry["purl"] = reference(package)
-        licence = licence_of(package, clarified)
+        licence = licence_of(package)
         if licence:
             entry["licenses"] = [{"expression": licence.replace(" / ", "/").replace("/", " OR ")}]
         checksum = sums.get((package["name"], package["version"]))

@@ -161,15 +161,14 @@ fn is_writable(folder: &Path) -> bool {
 
 #[cfg(not(unix))]
 fn is_writable(folder: &Path) -> bool {
-    tempfile_in(folder).is_ok()
-}
-
-/// Windows tells by trying only.
-#[cfg(not(unix))]
-fn tempfile_in(folder: &Path) -> std::io::Result<()> {
+    // Windows tells by trying only.
     let file = folder.join(format!("loquat-doctor-{}", std::process::id()));
-    std::fs::OpenOptions::new().write(true).create_new(true).open(&file)?;
-    std::fs::remove_file(file)
+    let made = std::fs::OpenOptions::new().write(true).create_new(true).open(&file);
+    made.and_then(|made| {
+        drop(made);
+        std::fs::remove_file(file)
+    })
+    .is_ok()
 }
 
 #[cfg(unix)]

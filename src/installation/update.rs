@@ -12,9 +12,10 @@ use sha2::{Digest, Sha256};
 use super::{Source, find};
 use crate::cli::UpdateArgs;
 use crate::hub::options::is_offline;
+use crate::paths;
+use crate::private;
 use crate::sanitize::one_line;
 use crate::units::{ByteSize, hex};
-use crate::{paths, private};
 
 /// Where releases are published; the builder of a release says it.
 const RELEASES: Option<&str> = option_env!("LOQUAT_RELEASES");

@@ -51,6 +51,8 @@ fi
 (cd "$here" && $sums -c SHA256SUMS >/dev/null 2>&1) || fail "a file differs from SHA256SUMS: download the archive again"
 
 mkdir -p "$prefix/share/loquat" || fail "cannot write to $prefix; use --prefix"
+old=$list.old
+if [ -f "$list" ]; then cp "$list" "$old"; else : > "$old"; fi
 (cd "$here/files" && find . -type f | sed 's|^\./||' | sort) > "$list"
 while IFS= read -r file; do
     mkdir -p "$prefix/$(dirname "$file")"
@@ -59,6 +61,12 @@ while IFS= read -r file; do
     chmod "$(if [ "$file" = bin/loquat ]; then echo 755; else echo 644; fi)" "$prefix/$file.new"
     mv -f "$prefix/$file.new" "$prefix/$file"
 done < "$list"
+# What only an older release had.
+while IFS= read -r file; do
+    case $file in /* | *..*) continue ;; esac
+    grep -qxF -- "$file" "$list" || rm -f "$prefix/$file"
+done < "$old"
+rm -f "$old"
 echo "Loquat is installed: $prefix/bin/loquat"
 case :$PATH: in
     *":$prefix/bin:"*) ;;

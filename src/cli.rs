@@ -79,6 +79,16 @@ pub enum CliCommand {
     /// Find, download and look at models.
     #[command(subcommand)]
     Models(ModelsCommand),
+    /// Look for what is wrong here: device, memory, terminal, folders, settings. Exits with 1 if something is.
+    Doctor {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Install the newest release, or say which command does.
+    Update(UpdateArgs),
+    /// Remove Loquat from this machine; conversations and settings stay.
+    Uninstall(UninstallArgs),
     /// Print what a shell reads to complete commands and flags.
     Completions {
         /// Of this shell
@@ -93,6 +103,26 @@ pub enum CliCommand {
     /// Conformance commands, documented in `src/dev.rs`.
     #[command(hide = true, subcommand)]
     Dev(DevCommand),
+}
+
+#[derive(Debug, Args)]
+pub struct UpdateArgs {
+    /// Only say whether there is a newer release
+    #[arg(long)]
+    pub check: bool,
+    /// Where releases are: an address that has SHA256SUMS and the archives
+    #[arg(long, value_name = "URL")]
+    pub from: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct UninstallArgs {
+    /// Also remove the downloaded models of the family, from the cache that all of the Hub's tools share
+    #[arg(long)]
+    pub purge_models: bool,
+    /// Don't ask
+    #[arg(long, short)]
+    pub yes: bool,
 }
 
 /// Which model, and where it runs.

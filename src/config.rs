@@ -14,6 +14,7 @@ pub mod keys;
 mod named;
 
 use std::env;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::chat::Detail;
@@ -156,6 +157,40 @@ pub fn remote(flag: Option<&str>, config: &Config) -> Result<Option<RemoteOption
         parallel: entry.parallel,
         context_tokens: entry.context,
     }))
+}
+
+/// The folder of models that a file names, unless the environment names one.
+pub fn models_folder(config: &Config) -> Option<PathBuf> {
+    let (key, folder, _) = config.get("models_folder")?;
+    variable(key).is_none().then(|| folder.into())
+}
+
+/// Every file that holds here, the file of keys apart, and what is wrong with it.
+pub fn files(explicit: Option<&Path>, folder: &Path) -> Vec<(PathBuf, Result<(), String>)> {
+    let usual = [Some(folder.join(files::PROJECT_FILE)), edit::user_file().ok()];
+    let there = usual.into_iter().flatten().filter(|path| path.symlink_metadata().is_ok());
+    let check = |path: &Path| match files::read(path) {
+        Ok(Some(text)) => files::check_text(path, &text).map_err(|error| error.to_string()),
+        Ok(None) => Err(format!("there is no file {}", path.display())),
+        Err(error) => Err(error.to_string()),
+    };
+    explicit.map(Path::to_owned).into_iter().chain(there).map(|path| (path.clone(), check(&path))).collect()
+}
+
+/// Environment variables that stand for a setting and can't be its value, and why.
+pub fn wrong_variables() -> Vec<(&'static str, String)> {
+    let wrong = |key: &Key| {
+        let value = variable(key)?;
+        (key.check)(&value)
+            .err()
+            .map(|why| (key.variable.unwrap_or(key.name), format!("can't be {value:?}: {why}")))
+    };
+    KEYS.iter().filter_map(wrong).collect()
+}
+
+/// Whose keys hold.
+pub fn preset(config: &Config) -> Preset {
+    config.get("ui.keys").and_then(|(_, value, _)| value.parse().ok()).unwrap_or_default()
 }
 
 /// Remembers a setting in the person's own file.

@@ -21,7 +21,7 @@ use loquat::msg::StoredId;
 use loquat::remote::RemoteOptions;
 use loquat::session::{self, Keep, Session};
 use loquat::settings::{self, Settings};
-use loquat::{bench, dev, history, manual, models, serve, themes, tui};
+use loquat::{bench, dev, doctor, history, installation, manual, models, serve, themes, tui};
 
 fn main() -> ExitCode {
     // First of all, before anything is set up: a child that renders a template needs nothing else.
@@ -76,6 +76,17 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
             return Ok(said(
                 written.map_err(|error| format!("cannot write to {}: {error}", folder.display())),
             ));
+        }
+        // It has to work where the settings don't.
+        Some(CliCommand::Doctor { json }) => {
+            let report = doctor::examine(cli.config.as_deref(), cli.model.device);
+            let text = if *json { report.json().to_string() } else { report.lines().join("\n") };
+            let code = printed(format!("{text}\n").as_bytes());
+            return Ok(code.max(u8::from(!report.is_well())));
+        }
+        Some(CliCommand::Update(args)) => return Ok(said(installation::update::update(args))),
+        Some(CliCommand::Uninstall(args)) => {
+            return Ok(said(installation::uninstall::uninstall(args, cli.config.as_deref())));
         }
         _ => {}
     }
@@ -174,9 +185,14 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
             Ok(said(folder.and_then(run)))
         }
         // Done above: they mend files that nothing else can read, or read none.
-        Some(CliCommand::Config(_) | CliCommand::Completions { .. } | CliCommand::Man { .. }) => {
-            Ok(Outcome::Done.exit_code())
-        }
+        Some(
+            CliCommand::Config(_)
+            | CliCommand::Doctor { .. }
+            | CliCommand::Update(_)
+            | CliCommand::Uninstall(_)
+            | CliCommand::Completions { .. }
+            | CliCommand::Man { .. },
+        ) => Ok(Outcome::Done.exit_code()),
         Some(CliCommand::Theme(command)) => match themes::run(&command) {
             Ok(is_good) => Ok(if is_good { Outcome::Done } else { Outcome::SomeFailed }.exit_code()),
             Err(why) => {
@@ -308,7 +324,6 @@ fn can_resume(history: Option<&Path>, resumed: &Resumed) -> Result<(), String> {
     history::check(folder, resumed.id).map_err(|error| error.to_string())
 }
 
-/// The exit code of a command that does what it is asked or says why not.
 /// Prints a text that is made for pipes: one that closes early is fine.
 fn printed(text: &[u8]) -> u8 {
     match io::stdout().write_all(text) {
@@ -319,6 +334,7 @@ fn printed(text: &[u8]) -> u8 {
     }
 }
 
+/// The exit code of a command that does what it is asked or says why not.
 fn said(result: Result<(), String>) -> u8 {
     let outcome = match result {
         Ok(()) => Outcome::Done,

@@ -16,7 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rusqlite::{Connection, ErrorCode, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use crate::msg::StoredId;
 use crate::private;
@@ -93,9 +93,45 @@ impl Store {
     }
 }
 
+/// Looks through a whole database without changing it: how many conversations it has; `None` if there is no database.
+///
+/// # Errors
+/// `Damaged`, `Newer`, `Folder` or `Database`.
+pub fn examine(folder: &Path) -> Result<Option<usize>, StoreError> {
+    let path = folder.join(FILE);
+    match path.metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(StoreError::Folder { path, source }),
+        // Made, but nothing was kept before its program ended.
+        Ok(meta) if meta.len() == 0 => return Ok(None),
+        Ok(_) => {}
+    }
+    let failed = |error| database_error(&path, error);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(&path, flags).map_err(failed)?;
+    db.busy_timeout(PATIENCE).map_err(failed)?;
+    let found = version(&db).map_err(failed)?;
+    let known = MIGRATIONS.len() as i64;
+    if found > known {
+        return Err(StoreError::Newer { path, found, known });
+    }
+    let verdict: String = db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(failed)?;
+    if verdict != "ok" {
+        return Err(StoreError::Damaged { path });
+    }
+    if found == 0 {
+        return Ok(None);
+    }
+    let count = "SELECT count(*) FROM conversations WHERE deleted_ms IS NULL";
+    db.query_row(count, [], |row| row.get::<_, i64>(0)).map(|count| Some(count as usize)).map_err(failed)
+}
+
+fn version(db: &Connection) -> rusqlite::Result<i64> {
+    db.query_row("PRAGMA user_version", [], |row| row.get(0))
+}
+
 fn migrate(db: &mut Connection, path: &Path) -> Result<(), StoreError> {
     let failed = |error| database_error(path, error);
-    let version = |db: &Connection| db.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0));
     let known = MIGRATIONS.len() as i64;
     match version(db).map_err(failed)? {
         found if found == known => return Ok(()),

@@ -61,7 +61,7 @@ use theme::{Colours, Depth, Theme};
 pub use commands::nearest;
 pub use drafts::SpecView;
 pub use keymap::{Keymap, Preset};
-pub use pictures::graphics::Images;
+pub use pictures::graphics::{Environment as TerminalEnvironment, Images};
 pub use state::{Overflow, TuiSettings};
 pub use writing::edit;
 

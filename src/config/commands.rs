@@ -13,7 +13,7 @@ use crate::tui::{self, Preset};
 
 use super::edit::{TEMPLATE, set, user_file, write};
 use super::files::{Config, ConfigError, Origin, check_text, read};
-use super::{KEYS, Key, keys, known, variable};
+use super::{KEYS, Key, keys, known, preset, variable};
 
 /// # Errors
 /// A sentence.
@@ -88,11 +88,6 @@ fn flags() -> Vec<(&'static str, String)> {
         flags.push(("history.save", "off".into()));
     }
     flags
-}
-
-/// Whose keys hold.
-fn preset(config: &Config) -> Preset {
-    config.get("ui.keys").and_then(|(_, value, _)| value.parse().ok()).unwrap_or_default()
 }
 
 /// What holds without any flag.

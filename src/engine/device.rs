@@ -167,18 +167,59 @@ const APIS: &[(WgpuBackend, wgpu::Backend)] = if cfg!(target_vendor = "apple") {
 
 /// Every adapter of the first API that has a real GPU; failing that, of the first that has any.
 fn adapters() -> Vec<Adapter> {
-    let lists: Vec<Vec<Adapter>> = APIS.iter().map(|(api, backend)| adapters_of(*api, *backend)).collect();
-    let has_hardware = |list: &&Vec<Adapter>| list.iter().any(|adapter| adapter.kind != DeviceKind::Cpu);
-    let best = lists.iter().find(has_hardware).or_else(|| lists.iter().find(|list| !list.is_empty()));
-    best.cloned().unwrap_or_default()
+    let lists = APIS.iter().map(|(api, backend)| adapters_of(*api, *backend));
+    best(lists, |adapter| adapter.kind != DeviceKind::Cpu)
 }
 
-fn adapters_of(api: WgpuBackend, backend: wgpu::Backend) -> Vec<Adapter> {
+fn best<T: Clone>(lists: impl Iterator<Item = Vec<T>>, is_hardware: impl Fn(&T) -> bool) -> Vec<T> {
+    let lists: Vec<Vec<T>> = lists.collect();
+    let with_hardware = lists.iter().find(|list| list.iter().any(&is_hardware));
+    with_hardware.or_else(|| lists.iter().find(|list| !list.is_empty())).cloned().unwrap_or_default()
+}
+
+fn enumerate(backend: wgpu::Backend) -> Vec<wgpu::Adapter> {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
         backends: backend.into(),
         ..wgpu::InstanceDescriptor::new_without_display_handle()
     });
-    let found = cubecl::future::block_on(instance.enumerate_adapters(backend.into()));
+    cubecl::future::block_on(instance.enumerate_adapters(backend.into()))
+}
+
+/// What the system says of an adapter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    pub name: String,
+    /// The graphics API and the driver.
+    pub reached_by: String,
+    pub is_software: bool,
+}
+
+/// Every adapter, in the order of `gpu:NUMBER`.
+pub fn listed() -> Vec<Listed> {
+    let listed = |adapter: &wgpu::Adapter| {
+        let info = adapter.get_info();
+        let driver = [info.driver.as_str(), info.driver_info.as_str()].join(" ");
+        Listed {
+            name: info.name,
+            reached_by: format!("{:?} {}", info.backend, driver.trim()).trim_end().to_owned(),
+            is_software: info.device_type == AdapterType::Cpu,
+        }
+    };
+    best(
+        APIS.iter().map(|(_, backend)| {
+            let found = enumerate(*backend);
+            found
+                .iter()
+                .filter(|adapter| adapter.get_info().device_type != AdapterType::Other)
+                .map(listed)
+                .collect()
+        }),
+        |adapter: &Listed| !adapter.is_software,
+    )
+}
+
+fn adapters_of(api: WgpuBackend, backend: wgpu::Backend) -> Vec<Adapter> {
+    let found = enumerate(backend);
     // Each kind counts from zero, and the runtime finds an adapter again by its kind and number.
     let mut counts = [0; 3];
     let mut next = |kind: usize| {

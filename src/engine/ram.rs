@@ -28,6 +28,13 @@ pub fn available() -> Option<u64> {
     machine.into_iter().chain(group).min()
 }
 
+/// Bytes that the machine has; `None` if the system doesn't say.
+pub fn total() -> Option<u64> {
+    let mut system = System::new().ok()?;
+    system.refresh_memory();
+    Some(system.total_memory()).filter(|bytes| *bytes > 0)
+}
+
 /// Gives memory that was freed back to the system, where the allocator keeps it. Reading a tokenizer frees some hundred
 /// mebibytes.
 pub fn give_back() {

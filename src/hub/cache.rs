@@ -131,11 +131,22 @@ impl Cache {
 
     /// Everything here that can be run, by name. Repositories that can't be read are left out.
     pub fn list(&self) -> Vec<Installed> {
-        let folders = fs::read_dir(&self.root).into_iter().flatten().flatten();
-        let ids = folders.filter_map(|entry| RepoId::of_folder(entry.file_name().to_str()?));
-        let mut found: Vec<Installed> = ids.flat_map(|id| self.list_repo(&id)).collect();
+        let mut found: Vec<Installed> = self.ids().flat_map(|id| self.list_repo(&id)).collect();
         found.sort_by(|a, b| (&a.id, &a.path).cmp(&(&b.id, &b.path)));
         found
+    }
+
+    /// Repositories with downloads of ours that were interrupted.
+    pub fn unfinished(&self) -> Vec<RepoId> {
+        let has_part = |id: &RepoId| names_in(&self.blobs(id)).iter().any(|name| part::is_part(name));
+        let mut found: Vec<RepoId> = self.ids().filter(has_part).collect();
+        found.sort();
+        found
+    }
+
+    fn ids(&self) -> impl Iterator<Item = RepoId> {
+        let folders = fs::read_dir(&self.root).into_iter().flatten().flatten();
+        folders.filter_map(|entry| RepoId::of_folder(entry.file_name().to_str()?))
     }
 
     fn list_repo(&self, id: &RepoId) -> Vec<Installed> {
@@ -255,7 +266,7 @@ fn bytes_of(snapshot: &Path, path: &Path) -> u64 {
 }
 
 /// Files below a folder, each counted once however many links there are to it.
-fn folder_bytes(folder: &Path) -> u64 {
+pub fn folder_bytes(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let bytes = entries.map(|entry| match entry.file_type() {
         Ok(kind) if kind.is_dir() => folder_bytes(&entry.path()),

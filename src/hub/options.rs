@@ -100,10 +100,15 @@ impl HubOptions {
             cache: cache(),
             endpoint: url.ok_or(HubError::Endpoint)?,
             token: token(),
-            offline: is_on("HF_HUB_OFFLINE"),
+            offline: is_offline(),
             pace: Pace::default(),
         })
     }
+}
+
+/// Whether no connection may be made at all.
+pub fn is_offline() -> bool {
+    is_on("HF_HUB_OFFLINE")
 }
 
 fn text(name: &str) -> Option<String> {

@@ -18,6 +18,9 @@ use sha2::{Digest, Sha256};
 use super::names::Hash;
 use crate::units::hex;
 
+/// How the names end.
+const PART: &str = ".loquat.part";
+const PROGRESS: &str = ".loquat.progress";
 /// Begins a file of counts; the number is that of its layout.
 const MAGIC: &[u8; 8] = b"loquat 1";
 const HEADER_BYTES: u64 = 24;
@@ -48,8 +51,8 @@ impl Part {
     /// # Errors
     /// If the files can't be opened or written.
     pub fn open(blobs: &Path, hash: &Hash, size: u64, piece_bytes: u32) -> io::Result<Self> {
-        let beside = |ending: &str| blobs.join(format!("{}.loquat.{ending}", hash.as_str()));
-        let (path, progress_path) = (beside("part"), beside("progress"));
+        let beside = |ending: &str| blobs.join(format!("{}{ending}", hash.as_str()));
+        let (path, progress_path) = (beside(PART), beside(PROGRESS));
         let open =
             |path: &Path| OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let (file, mut progress) = (open(&path)?, open(&progress_path)?);
@@ -252,9 +255,14 @@ impl Part {
     }
 }
 
+/// Whether a file in a folder of blobs is one that isn't complete.
+pub fn is_part(name: &str) -> bool {
+    name.ends_with(PART)
+}
+
 /// Bytes that earlier tries left of a file.
 pub fn bytes_left(blobs: &Path, hash: &Hash, size: u64) -> u64 {
-    let path = blobs.join(format!("{}.loquat.progress", hash.as_str()));
+    let path = blobs.join(format!("{}{PROGRESS}", hash.as_str()));
     let counts = File::open(path).ok().and_then(|mut file| read_counts(&mut file, size));
     counts.map_or(0, |(_, counts)| counts.into_iter().map(u64::from).sum::<u64>().min(size))
 }

@@ -10,6 +10,8 @@ mod history;
 mod hub;
 #[cfg(unix)]
 mod hub_cli;
+#[cfg(unix)]
+mod installation;
 mod layers;
 mod manual;
 mod pty;

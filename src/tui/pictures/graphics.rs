@@ -59,7 +59,7 @@ pub struct Graphics {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Environment {
     pub in_tmux: bool,
-    over_ssh: bool,
+    pub over_ssh: bool,
     /// It may print a question of kitty's instead of ignoring it.
     is_console: bool,
     /// Its own protocol is its best: the others are incomplete.
@@ -105,6 +105,19 @@ impl Environment {
             knows_iterm2: ["mintty", "vscode", "Tabby", "Hyper", "rio", "Bobcat", "WarpTerminal"]
                 .iter()
                 .any(|known| program.contains(known)),
+        }
+    }
+
+    /// For people, where the terminal isn't asked: what its answer will most likely lead to.
+    pub fn likely_pictures(self) -> &'static str {
+        if self.in_tmux {
+            "half blocks, as tmux may forget others (--images asks for them)"
+        } else if self.is_console || self.only_iterm2_or_blocks {
+            "half blocks"
+        } else if self.prefers_iterm2 || self.knows_iterm2 {
+            "iTerm2's protocol"
+        } else {
+            "kitty's protocol, sixel or half blocks: a chat asks the terminal which it knows"
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::chat::export::Format;
 use crate::engine::device::DeviceChoice;
 use crate::engine::weights::quantised::Quant;
 use crate::msg::{Mtp, Think};
-use crate::tui::{Images, Overflow, Preset, SpecView};
+use crate::tui::{Images, Mode, Notify, Overflow, Preset, SpecView};
 
 /// A terminal assistant that runs Qwen3.5-family models on your own machine.
 ///
@@ -279,7 +279,17 @@ pub struct ScreenArgs {
     /// [env: LOQUAT_THEME]
     #[arg(long, global = true, value_name = "THEME")]
     pub theme: Option<String>,
+    /// Line by line, for screen readers, dumb terminals and scripts: nothing moves the cursor [env: ACCESSIBLE=1]
+    #[arg(long, global = true, conflicts_with = "inline")]
+    pub plain: bool,
+    /// Below what the terminal shows; the conversation stays in its scrollback
+    #[arg(long, global = true)]
+    pub inline: bool,
     // Settings of files, without flags.
+    #[arg(skip)]
+    pub mode: Option<Mode>,
+    #[arg(skip)]
+    pub notify: Option<Notify>,
     #[arg(skip)]
     pub keys: Option<Preset>,
     #[arg(skip)]

@@ -22,7 +22,7 @@ use crate::engine::device::DeviceChoice;
 use crate::engine::weights::quantised::Quant;
 use crate::msg::{Mtp, Think};
 use crate::remote::RemoteOptions;
-use crate::tui::{Images, Overflow, Preset, SpecView};
+use crate::tui::{Images, Mode, Notify, Overflow, Preset, SpecView};
 
 pub use files::{Config, ConfigError, Origin, RemoteEntry};
 
@@ -53,7 +53,7 @@ const fn switch(name: &'static str, variable: Option<&'static str>, is_harmless:
 }
 
 #[rustfmt::skip] // One line a setting: it is read as a table.
-pub const KEYS: [Key; 30] = [
+pub const KEYS: [Key; 32] = [
     key("model", Some("LOQUAT_MODEL"), false, text),
     key("models_folder", Some("HF_HUB_CACHE"), false, text),
     key("device", Some("LOQUAT_DEVICE"), false, parses::<DeviceChoice>),
@@ -84,6 +84,8 @@ pub const KEYS: [Key; 30] = [
     switch("ui.mouse", None, true),
     switch("ui.smooth_scroll", None, true),
     key("ui.drafting", None, true, parses::<SpecView>),
+    key("ui.mode", None, true, parses::<Mode>),
+    key("ui.notify", None, true, parses::<Notify>),
 ];
 
 fn text(text: &str) -> Result<(), String> {
@@ -198,6 +200,8 @@ pub fn fill(cli: &mut Cli, config: &Config) -> Result<(), ConfigError> {
     fill_one(&mut screen.mouse, config, "ui.mouse")?;
     fill_one(&mut screen.smooth_scroll, config, "ui.smooth_scroll")?;
     fill_one(&mut screen.drafting, config, "ui.drafting")?;
+    fill_one(&mut screen.mode, config, "ui.mode")?;
+    fill_one(&mut screen.notify, config, "ui.notify")?;
     fill_one(&mut screen.overflow, config, "overflow")?;
     fill_one(&mut screen.persona, config, "persona")?;
     fill_one(&mut screen.preset, config, "preset")?;

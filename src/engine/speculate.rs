@@ -119,7 +119,8 @@ impl Speculation {
         }
         let seconds = time.as_secs_f64();
         let before = &mut self.seconds[drafted];
-        *before = Some(before.map_or(seconds, |before| before + NEW * (seconds.min(MAX_RISE * before) - before)));
+        *before =
+            Some(before.map_or(seconds, |before| before + NEW * (seconds.min(MAX_RISE * before) - before)));
     }
 }
 

@@ -341,6 +341,11 @@ impl Transcript {
         self.entries.iter().all(|cached| matches!(cached.entry, Entry::Note { .. }))
     }
 
+    /// All entries; messages with their place in the tree and their number on the screen.
+    pub fn numbered_entries(&self) -> impl Iterator<Item = (Option<(NodeId, usize)>, &Entry)> {
+        self.entries.iter().map(|cached| (cached.message, &cached.entry))
+    }
+
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
         self.entries.iter().map(|cached| &cached.entry)
     }
@@ -469,6 +474,20 @@ impl Transcript {
     /// Rows of one entry, with the empty row that parts it from the next.
     pub fn entry_rows(&self, entry_idx: usize) -> &[Row] {
         self.entries.get(entry_idx).map(|cached| cached.rows.as_slice()).unwrap_or_default()
+    }
+
+    /// Entries at the beginning that can't change any more: an answer that has ended, and what stands before it.
+    pub fn n_finished(&self) -> usize {
+        let is_writing = |entry: &Entry| matches!(entry, Entry::Answer(answer) if !matches!(answer.phase, Phase::Ended(_)));
+        let end = self.entries().position(is_writing).unwrap_or(self.entries.len());
+        // A question waits for its answer: its pictures may still be on their way.
+        let questions = self.entries[..end].iter().rev().take_while(|it| matches!(it.entry, Entry::User(_)));
+        end - questions.count()
+    }
+
+    /// Rows from an entry on.
+    pub fn rows_from(&self, entry_idx: usize) -> usize {
+        (entry_idx..self.entries.len()).map(|idx| self.entry_rows(idx).len()).sum()
     }
 
     pub fn n_rows(&self) -> usize {
@@ -725,7 +744,7 @@ fn thinking_head(answer: &Answer, width: usize, looks: &Looks) -> Row {
 }
 
 /// What is said below an answer that didn't end by itself.
-fn ending_mark(answer: &Answer, ending: &Ending) -> Option<(Tone, String)> {
+pub fn ending_mark(answer: &Answer, ending: &Ending) -> Option<(Tone, String)> {
     let no_answer = answer.text.shown().trim().is_empty();
     let only_thinking = no_answer && !answer.thinking.shown().trim().is_empty();
     match ending {

@@ -43,6 +43,10 @@ pub struct Cli {
     pub screen: ScreenArgs,
     #[command(flatten)]
     pub history: HistoryArgs,
+    /// What goes into the log file: off, error, warn, info, debug or trace; never what is said [default: warn]
+    /// [env: LOQUAT_LOG]
+    #[arg(long, global = true, value_name = "LEVEL")]
+    pub log: Option<log::LevelFilter>,
     /// A file of settings that comes before your own (`loquat config path`)
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -66,6 +70,12 @@ pub enum CliCommand {
     /// Look at colour themes.
     #[command(subcommand)]
     Theme(ThemeCommand),
+    /// The keys of a chat, or what this terminal sends for each that you press.
+    Keys {
+        /// Show each key with what it does, until Ctrl+C comes twice
+        #[arg(long)]
+        probe: bool,
+    },
     /// Answer one prompt and exit; only the answer goes to standard output.
     Run(RunArgs),
     /// Answer many prompts: lines, JSONL or CSV in, text, JSONL or CSV out.

@@ -53,7 +53,7 @@ const fn switch(name: &'static str, variable: Option<&'static str>, is_harmless:
 }
 
 #[rustfmt::skip] // One line a setting: it is read as a table.
-pub const KEYS: [Key; 32] = [
+pub const KEYS: [Key; 33] = [
     key("model", Some("LOQUAT_MODEL"), false, text),
     key("models_folder", Some("HF_HUB_CACHE"), false, text),
     key("device", Some("LOQUAT_DEVICE"), false, parses::<DeviceChoice>),
@@ -65,6 +65,7 @@ pub const KEYS: [Key; 32] = [
     key("max_tokens", None, true, parses::<std::num::NonZeroU32>),
     key("mtp", None, true, parses::<Mtp>),
     key("detail", None, true, parses::<Detail>),
+    key("log", Some("LOQUAT_LOG"), false, parses::<log::LevelFilter>),
     key("overflow", None, true, parses::<Overflow>),
     key("persona", None, true, text),
     key("preset", None, true, text),
@@ -206,6 +207,7 @@ pub fn fill(cli: &mut Cli, config: &Config) -> Result<(), ConfigError> {
     fill_one(&mut screen.persona, config, "persona")?;
     fill_one(&mut screen.preset, config, "preset")?;
     fill_one(&mut cli.history.keep_days, config, "history.keep_days")?;
+    fill_one(&mut cli.log, config, "log")?;
     let mut saves = cli.history.no_history.then_some(Switch::Off);
     fill_one(&mut saves, config, "history.save")?;
     cli.history.no_history = saves == Some(Switch::Off);

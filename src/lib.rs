@@ -29,6 +29,7 @@
 //! | `catalog` | which models there are and whether they would fit; what `--model` names | `engine`, `hub`, `msg` |
 //! | `bench`, `dev` | measuring a machine; conformance commands for developers | `engine`, `tui` |
 //! | `config` | files of settings: which there are, what they set, `loquat config` | `cli`, and what it names |
+//! | `logging` | the log file, for bug reports | `private`, `sanitize` |
 //! | `manual` | the manual page and completions of shells | `cli` |
 //! | `themes` | `loquat theme`: checking colour themes | `tui` |
 //! | `history` | `loquat history`: looking at kept conversations | `store`, `msg`, `chat` |
@@ -76,6 +77,7 @@ pub mod store;
 pub mod batch;
 pub mod bench;
 pub mod history;
+pub mod logging;
 pub mod manual;
 pub mod models;
 pub mod serve;

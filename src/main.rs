@@ -23,7 +23,7 @@ use loquat::remote::RemoteOptions;
 use loquat::session::{self, Keep, Session};
 use loquat::settings::{self, Settings};
 use loquat::tui::{Exit, Mode};
-use loquat::{bench, dev, history, manual, models, serve, themes, tui};
+use loquat::{bench, dev, history, logging, manual, models, paths, serve, themes, tui};
 
 fn main() -> ExitCode {
     // First of all, before anything is set up: a child that renders a template needs nothing else.
@@ -34,8 +34,12 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     set_hub_variables(cli.model.offline);
     match dispatch(cli) {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => {
+            log::info!("ended with exit code {code}");
+            ExitCode::from(code)
+        }
         Err(error) => {
+            log::error!("{error:#}");
             tell(&format!("{error:#}"));
             ExitCode::FAILURE
         }
@@ -98,6 +102,26 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
             return Ok(Outcome::Usage.exit_code());
         }
     };
+    match settings::log_level(cli.log) {
+        Ok(level) => {
+            if let Some(folder) = paths::state() {
+                logging::start(&folder, level);
+            }
+        }
+        Err(error) => {
+            tell(&error.to_string());
+            return Ok(Outcome::Usage.exit_code());
+        }
+    }
+    log::info!("loquat {} on {} {}", env!("CARGO_PKG_VERSION"), std::env::consts::OS, std::env::consts::ARCH);
+    if let Some(CliCommand::Keys { probe }) = &cli.command {
+        let keymap = config::keys::load(cli.screen.keys.unwrap_or_default());
+        return Ok(match keymap {
+            Ok(keymap) if *probe => said(tui::probe::probe(&keymap)),
+            Ok(keymap) => printed(tui::probe::list(&keymap).as_bytes()),
+            Err(why) => said(Err(why)),
+        });
+    }
     if let Some(folder) = cli.model.models_folder.take() {
         // SAFETY: this is the program's only thread; others start later. It was empty, or the file wouldn't count.
         unsafe { std::env::set_var("HF_HUB_CACHE", folder) };
@@ -174,9 +198,12 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
             Ok(said(folder.and_then(run)))
         }
         // Done above: they mend files that nothing else can read, or read none.
-        Some(CliCommand::Config(_) | CliCommand::Completions { .. } | CliCommand::Man { .. }) => {
-            Ok(Outcome::Done.exit_code())
-        }
+        Some(
+            CliCommand::Config(_)
+            | CliCommand::Completions { .. }
+            | CliCommand::Keys { .. }
+            | CliCommand::Man { .. },
+        ) => Ok(Outcome::Done.exit_code()),
         Some(CliCommand::Theme(command)) => match themes::run(&command) {
             Ok(is_good) => Ok(if is_good { Outcome::Done } else { Outcome::SomeFailed }.exit_code()),
             Err(why) => {
@@ -244,7 +271,11 @@ fn chat(
             inline: mode == Mode::Inline,
             // The terminal scrolls and selects there; pixels wouldn't move with its lines.
             mouse: tui_settings.mouse && mode != Mode::Inline,
-            images: if mode == Mode::Inline { tui::Images::Off } else { tui_settings.images },
+            images: if mode == Mode::Inline {
+                tui::Images::Only(tui::Protocol::Off)
+            } else {
+                tui_settings.images
+            },
             keeps_chats: history.is_some(),
             resume: resumed.map(|resumed| resumed.id.map(StoredId)),
             ..tui_settings

@@ -29,6 +29,7 @@ mod persona;
 mod picker;
 mod pictures;
 pub mod plain;
+pub mod probe;
 mod state;
 mod terminal;
 pub mod theme;
@@ -67,7 +68,7 @@ pub use drafts::SpecView;
 pub use keymap::{Keymap, Preset};
 pub use notify::Notify;
 pub use persona::Facts;
-pub use pictures::graphics::Images;
+pub use pictures::graphics::{Images, Protocol};
 pub use state::{Mode, Overflow, TuiSettings};
 pub use writing::edit;
 

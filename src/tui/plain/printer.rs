@@ -1,6 +1,7 @@
 //! What of the state hasn't been said yet. Knows nothing of terminals: it gives text, the loop prints it.
 
 use crate::chat::{Channel, NodeId};
+use crate::msg::TurnId;
 use crate::tui::drafts;
 use crate::tui::models;
 use crate::tui::state::{Model, State};
@@ -93,7 +94,7 @@ impl Printer {
         self.notice = notice;
         // A message that came back, to be written anew.
         let draft = state.composer.text();
-        if !draft.trim().is_empty() && draft != self.draft {
+        if !draft.trim().is_empty() && draft != self.draft && draft.trim() != self.typed.trim() {
             out.push(Said::Note(format!("Draft, in whose place the next line is sent: {draft}")));
         }
         self.draft = draft;
@@ -210,6 +211,11 @@ const CHOOSE: &str = "Type a number to choose, or an empty line.";
 /// An answer, as far as it has come.
 fn grown(answer: &Answer, number: usize, is_raw: bool, seen: &mut Seen, out: &mut Vec<Said>) {
     let has_ended = matches!(answer.phase, Phase::Ended(_));
+    if has_ended && answer.turn == TurnId(0) && !seen.is_over {
+        // Of an earlier day: nothing that was asked for now.
+        (seen.is_over, seen.has_begun, seen.n_bytes) = (true, true, answer.text.raw().len());
+        return out.push(Said::Note(format!("Assistant [{number}]: {}", answer.text.shown().trim())));
+    }
     if seen.is_over {
         // It goes on.
         if has_ended {

@@ -11,11 +11,14 @@ use crate::cli::BenchArgs;
 use crate::engine::cache::Cache;
 use crate::engine::generate::{Engine, EngineError, LoadOptions, PREFILL_CHUNK, read};
 use crate::engine::kernels::profile::{self, Spent};
-use crate::engine::model::Model;
+use crate::engine::model::{Model, Tokens};
 use crate::engine::ram;
 use crate::engine::vision::preprocess::Pixels;
 use crate::msg::MAX_DRAFTS;
 use crate::units::ByteSize;
+
+/// Answers that are written at the same time.
+const COMPANY: [usize; 3] = [2, 4, 8];
 
 /// One line of the result.
 struct Row {
@@ -48,6 +51,7 @@ pub fn bench(load: &LoadOptions, args: &BenchArgs) -> Result<(), EngineError> {
     let steps = steps(&engine, args)?;
     let plain = steps[0].spread()[1];
     rows.extend(steps);
+    rows.extend(together(&engine, args)?);
     for side in &args.picture {
         rows.extend(picture(&mut engine, *side, args)?);
     }
@@ -123,6 +127,26 @@ fn steps(engine: &Engine, args: &BenchArgs) -> Result<Vec<Row>, EngineError> {
     }
     if model.can_draft() {
         rows.push(draft);
+    }
+    Ok(rows)
+}
+
+/// A token for each of several answers in one pass.
+fn together(engine: &Engine, args: &BenchArgs) -> Result<Vec<Row>, EngineError> {
+    let model = engine.model();
+    let mut cache = model.new_cache();
+    read_prompt(model, &ids(model, args.prompt), &mut cache)?;
+    let mut caches = vec![cache; COMPANY[COMPANY.len() - 1]];
+    let mut rows: Vec<Row> = COMPANY.iter().map(|n| Row::new(format!("write for {n}"), *n)).collect();
+    for _ in 0..args.repeat {
+        for row in &mut rows {
+            let started = Instant::now();
+            let sequences = caches[..row.tokens]
+                .iter_mut()
+                .map(|cache| (Tokens::text(&[0], cache.next_position()), cache));
+            read(model.logits(model.forward_together(sequences.collect(), None)))?;
+            row.times.push(started.elapsed());
+        }
     }
     Ok(rows)
 }

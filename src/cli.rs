@@ -360,7 +360,8 @@ pub struct BatchArgs {
     pub write: BatchOutputArgs,
     #[command(flatten)]
     pub form: FormArgs,
-    /// Records that are answered at the same time; of use with a remote engine [default: 1, or 4 of a remote engine]
+    /// Records that are answered at the same time, fewer where memory is short [default: 8; 4 of a remote engine; 1 if
+    /// deterministic or with a manifest]
     #[arg(long, short, value_name = "COUNT", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=256))]
     pub jobs: Option<usize>,
     /// What to do when a record fails
@@ -455,9 +456,24 @@ pub struct ServeArgs {
     /// File with the key that clients must send [env: LOQUAT_SERVE_KEY, which holds the key itself]
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
-    /// Questions that may wait while another is answered; more are refused
+    /// Questions that may wait while others are answered; more are refused
     #[arg(long, value_name = "COUNT", default_value_t = 32)]
     pub queue: usize,
+    /// Questions that are answered at the same time, fewer where memory is short
+    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=32))]
+    pub parallel: usize,
+}
+
+/// So many answers share the reading of the weights by default.
+const JOBS: usize = 8;
+
+impl BatchArgs {
+    /// Records to be answered at the same time by a model of this machine. What is to be repeated exactly is done one
+    /// by one: what an answer can take over from the one before must not depend on chance.
+    pub fn jobs(&self) -> usize {
+        let is_repeated = self.deterministic || self.manifest.is_some();
+        self.jobs.unwrap_or(if is_repeated { 1 } else { JOBS })
+    }
 }
 
 #[derive(Debug, Args)]

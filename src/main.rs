@@ -171,15 +171,18 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
     match cli.command {
         Some(CliCommand::Dev(command)) => Ok(run_dev(&settings, command).exit_code()),
         Some(CliCommand::Batch(args)) => {
-            let settings = settings.without_states();
+            let settings = settings.without_states().answering(args.jobs());
             with_session(&settings, async |session| batch(session, &settings, &args).await)
         }
-        Some(CliCommand::Serve(args)) => with_session(&settings, async |session| {
-            serve::serve(session, &settings, &args)
-                .await
-                .map(Outcome::exit_code)
-                .wrap_err("the server failed")
-        }),
+        Some(CliCommand::Serve(args)) => {
+            let settings = settings.answering(args.parallel);
+            with_session(&settings, async |session| {
+                serve::serve(session, &settings, &args)
+                    .await
+                    .map(Outcome::exit_code)
+                    .wrap_err("the server failed")
+            })
+        }
         Some(CliCommand::Replay(args)) => {
             let manifest = manifest.expect("it was read before the settings");
             let settings = settings.without_states();

@@ -60,6 +60,12 @@ impl Settings {
         self
     }
 
+    /// With so many turns at the same time, if there is memory for them.
+    pub fn answering(mut self, parallel: usize) -> Self {
+        self.load.parallel = parallel;
+        self
+    }
+
     /// Flags come before environment variables; an empty variable counts as none.
     ///
     /// # Errors
@@ -109,6 +115,7 @@ impl Settings {
         }
         Ok(Self {
             load: LoadOptions {
+                parallel: 1,
                 is_default: dir.is_none(),
                 dir: match dir {
                     None => built_in::DIR.into(),

@@ -72,6 +72,8 @@ pub struct State {
     flights: HashMap<TurnId, Flight>,
     /// Unknown keys that were told.
     told: HashSet<String>,
+    /// Why it ends when the records that are being answered are done.
+    stop: Option<Stop>,
 }
 
 /// A conversation that several records share.
@@ -124,6 +126,9 @@ impl Pool<'_> {
             let n_flights = self.state.flights.len();
             let is_stopping = self.client.stopping();
             if n_flights == 0 {
+                if let Some(stop) = self.state.stop.take() {
+                    return Err(stop);
+                }
                 if let Some(signal) = is_stopping {
                     return Err(Stop::Interrupted(Interrupted(signal)));
                 }
@@ -133,6 +138,7 @@ impl Pool<'_> {
             }
             let may_read = !self.state.input_ended
                 && is_stopping.is_none()
+                && self.state.stop.is_none()
                 && n_flights < self.jobs
                 && self.state.held.len() < HELD_PER_JOB * self.jobs
                 && self.output.n_waiting() < MAX_DONE;
@@ -164,7 +170,7 @@ impl Pool<'_> {
             self.client.stopping = Some(signal);
             self.progress.clear();
             super::tell(match self.state.flights.len() {
-                1 => "finishing this record; Ctrl+C again stops at once",
+                1 => "finishing the record that is being answered; Ctrl+C again stops at once",
                 _ => "finishing the records that are being answered; Ctrl+C again stops at once",
             });
             return Ok(());
@@ -243,7 +249,10 @@ impl Pool<'_> {
 
     /// Starts what waited for a conversation that is free now.
     async fn start_held(&mut self) -> Result<(), Stop> {
-        while self.state.flights.len() < self.jobs && self.client.stopping().is_none() {
+        while self.state.flights.len() < self.jobs
+            && self.client.stopping().is_none()
+            && self.state.stop.is_none()
+        {
             let is_free = |waiting: &Waiting| {
                 let name = waiting.record.conversation.as_ref().expect("only these wait");
                 !self.state.threads[name].is_busy
@@ -456,11 +465,13 @@ impl Pool<'_> {
             thread.has_failed = true;
         }
         let is_enough = |most: usize| self.counts.n_failed >= most;
-        match self.args.on_error {
-            OnError::Stop => Err(Stop::AtError),
-            OnError::Continue if self.args.max_errors.is_some_and(is_enough) => Err(Stop::TooManyErrors),
-            OnError::Continue => Ok(()),
-        }
+        let stop = match self.args.on_error {
+            OnError::Stop => Some(Stop::AtError),
+            OnError::Continue if self.args.max_errors.is_some_and(is_enough) => Some(Stop::TooManyErrors),
+            OnError::Continue => None,
+        };
+        self.state.stop = self.state.stop.take().or(stop);
+        Ok(())
     }
 
     async fn time_out(&mut self) {

@@ -40,7 +40,8 @@ impl TokenKey {
 #[error("this checkpoint is not of the cache's present past: the cache was reset or went back behind it")]
 pub struct StaleCheckpoint;
 
-/// Everything that a model has read, in the form it needs to go on.
+/// Everything that a model has read, in the form it needs to go on. A copy costs its memory when it goes on.
+#[derive(Clone)]
 pub struct Cache {
     layers: Vec<LayerState>,
     /// Of a model whose drafts are wanted.
@@ -54,6 +55,7 @@ pub struct Cache {
     next_serial: u64,
 }
 
+#[derive(Clone)]
 pub enum LayerState {
     Kv(Kv),
     Delta(DeltaState),
@@ -236,6 +238,7 @@ fn deltas(layers: &[LayerState]) -> impl Iterator<Item = &DeltaState> {
 }
 
 /// Keys (normed and rotated) and values of one full-attention layer, each `[kv_heads, capacity, head_dim]`.
+#[derive(Clone)]
 pub struct Kv {
     /// `None` only while an append moves them out: a second handle would force a copy of the whole.
     tensors: Option<(Tensor<3>, Tensor<3>)>,

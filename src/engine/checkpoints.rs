@@ -7,14 +7,17 @@ use super::config::ModelConfig;
 const BUDGET_BYTES: usize = 256 << 20;
 /// However large one is: the end of the last prompt, and a few before it to edit an earlier message.
 const MIN_COUNT: usize = 4;
+/// The same of each of several caches, whose conversations are those of programs: they rarely go back.
+const MIN_COUNT_OF_SEVERAL: usize = 2;
 
-fn max_count(config: &ModelConfig) -> usize {
-    (BUDGET_BYTES / config.state_bytes().max(1)).clamp(MIN_COUNT, 256)
+fn max_count(config: &ModelConfig, n_caches: usize) -> usize {
+    let least = if n_caches > 1 { MIN_COUNT_OF_SEVERAL } else { MIN_COUNT };
+    (BUDGET_BYTES / config.state_bytes().max(1) / n_caches).clamp(least, 256)
 }
 
-/// Memory that the checkpoints of a cache take when there are as many as there may be.
-pub fn most_bytes(config: &ModelConfig) -> usize {
-    max_count(config) * config.state_bytes()
+/// Memory that the checkpoints of `n_caches` caches take when there are as many as there may be.
+pub fn most_bytes(config: &ModelConfig, n_caches: usize) -> usize {
+    n_caches * max_count(config, n_caches) * config.state_bytes()
 }
 
 /// Sorted by length.
@@ -24,8 +27,9 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    pub fn new(config: &ModelConfig) -> Self {
-        Self { kept: Vec::new(), max_count: max_count(config) }
+    /// Of one of `n_caches` caches.
+    pub fn new(config: &ModelConfig, n_caches: usize) -> Self {
+        Self { kept: Vec::new(), max_count: max_count(config, n_caches) }
     }
 
     /// Adds the newest one, which is behind all others. When there are too many, the one goes whose absence costs

@@ -31,7 +31,11 @@ const PROGRAM_BYTES: u64 = 24 << 20;
 /// a vocabulary of 248,320.
 const TOKENIZER_BYTES: u64 = 512;
 
+/// Where several conversations are answered at the same time, one may fill its context; the others have so many tokens.
+const TOKENS_OF_OTHERS: u64 = 2_048;
+
 /// A model, and where it is to run.
+#[derive(Clone, Copy)]
 pub struct Plan<'a> {
     pub config: &'a ModelConfig,
     pub weights: Weights,
@@ -41,6 +45,8 @@ pub struct Plan<'a> {
     pub is_gpu: bool,
     /// What plain matrices are quantised to.
     pub bits: Option<Bits>,
+    /// Conversations that are answered at the same time.
+    pub parallel: usize,
 }
 
 /// Bytes of weights once they are loaded.
@@ -127,7 +133,17 @@ impl<'a> Plan<'a> {
             picture_pixels: limits.map_or(0, |limits| limits.image.max_pixels),
             is_gpu,
             bits,
+            parallel: 1,
         })
+    }
+
+    /// As many conversations at a time as fit, up to `wanted`.
+    pub fn share(&mut self, wanted: usize, context_tokens: usize, available: Option<u64>) {
+        let fits = |parallel: &usize| {
+            let plan = Self { parallel: *parallel, ..*self };
+            available.is_none_or(|available| plan.check(context_tokens, available).is_ok())
+        };
+        self.parallel = (2..=wanted).rev().find(fits).unwrap_or(1);
     }
 
     /// The first that fits of those that `quant` allows, else the last of them.
@@ -170,6 +186,8 @@ impl<'a> Plan<'a> {
             true => cache::capacity_for(context_tokens),
             false => context_tokens,
         } as u64;
+        let others = self.parallel as u64 - 1;
+        let room = room.saturating_add(others * room.min(TOKENS_OF_OTHERS));
         let kv_of_layer = room.saturating_mul(config.kv_bytes_per_token() as u64);
         // When keys outgrow their room, the old ones of one layer are there beside the new.
         let kv_cache = kv_of_layer.saturating_mul(n_kv).saturating_add(kv_of_layer / 2);
@@ -178,8 +196,8 @@ impl<'a> Plan<'a> {
             weights: self.weights.text,
             vision: self.weights.vision.unwrap_or_default(),
             kv_cache,
-            states: config.state_bytes() as u64 * (1 + u64::from(self.has_mtp)),
-            checkpoints: checkpoints::most_bytes(config) as u64,
+            states: config.state_bytes() as u64 * (self.parallel as u64 + u64::from(self.has_mtp)),
+            checkpoints: checkpoints::most_bytes(config, self.parallel) as u64,
             workspace: prefill_bytes(config, context_tokens as u64)
                 .max(vision.map_or(0, |vision| picture_bytes(vision, self.picture_pixels))),
             program: PROGRAM_BYTES + TOKENIZER_BYTES * config.vocab_size as u64,

@@ -1,7 +1,6 @@
-//! One answer: messages -> token ids -> prefill in chunks -> decode loop -> stop.
+//! A loaded model with everything it needs to answer, and what becomes of messages before it reads them.
 //!
-//! The engine owns a loaded model and the cache of the conversation it last worked on. Where a new prompt
-//! begins with what the cache holds, or held at a checkpoint, that part is not read again.
+//! How an answer is made is in `turn.rs` and `decode.rs`.
 
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
@@ -14,26 +13,22 @@ use std::time::{Duration, Instant};
 use burn::tensor::Tensor;
 
 use super::built_in;
-use super::cache::{Cache, Checkpoint, TokenKey};
-use super::checkpoints::Checkpoints;
 use super::config::{ConfigError, ModelConfig};
-use super::decode::{Limits, Writer};
 use super::device::{DeviceChoice, DeviceError, open_device};
 use super::fit::{Plan, TooBig};
 use super::grammar::{GrammarError, Grammars};
-use super::logprobs::token_info;
 use super::model::{Model, Tokens};
 use super::model_file::ModelFileError;
 use super::prompt::pictures::{self, Layout, Misplaced, Seen, Span};
 use super::prompt::{self, ChatTemplate, PromptError};
 use super::ram;
-use super::sampler::{
-    GenerationConfig, Mode, Sampler, SamplerError, SamplingParams, ThinkingBudget, ThoughtTokens,
-};
+use super::sampler::{GenerationConfig, Mode, SamplerError, SamplingParams, ThoughtTokens};
 use super::shortlist::{Coverage, Shortlist};
+use super::slot::{Slot, common_prefix};
 use super::speculate::Speculation;
-use super::states::{self, StateOptions, States};
+use super::states::{StateOptions, States};
 use super::tokenizer::{Tokenizer, TokenizerError};
+use super::turn::{MAX_PARALLEL, SharedPrefix};
 use super::vision::eyes::{Eyes, EyesError, LookError, Looked};
 use super::weights::quantised::{Bits, Copies, Quant};
 use super::weights::{self, WeightsError};
@@ -43,12 +38,8 @@ use crate::msg::{ErrorCode, Finish, ModelInfo, TokenInfo, TurnOptions, TurnStats
 /// Prompt tokens per forward pass: long enough for blocked multiplications, short enough that a cancelled
 /// prompt stops within about a second on a slow CPU.
 pub const PREFILL_CHUNK: usize = 256;
-/// Tokens between two checkpoints of a long prompt; a whole number of chunks.
-const CHECKPOINT_EVERY: usize = 4 * PREFILL_CHUNK;
 /// Context unless told otherwise: larger ones cost memory that most conversations never use.
 pub const DEFAULT_CONTEXT_TOKENS: usize = 32_768;
-/// Longest answer unless told otherwise. A model that runs in circles stops here, visibly.
-pub const DEFAULT_MAX_TOKENS: usize = 8_192;
 /// The dense models up to 2B, whose cards recommend other sampling than those of the larger ones.
 const SMALL_HIDDEN_SIZE: usize = 2_048;
 
@@ -154,6 +145,8 @@ pub struct LoadOptions {
     pub context_tokens: Option<usize>,
     /// Load it even if it doesn't fit into memory.
     pub force: bool,
+    /// Turns that may be answered at the same time, at least one; fewer where memory is short.
+    pub parallel: usize,
     pub quant: Quant,
     /// Where quantised weights are kept for the next start; only in memory if `None`.
     pub quantised: Option<PathBuf>,
@@ -209,9 +202,6 @@ pub enum Ending {
     Cancelled,
 }
 
-/// Tokens at the end of a prompt that say which words an answer will be made of.
-const NOTED_TOKENS: usize = 512;
-
 /// A loaded model with everything it needs to answer.
 pub struct Engine {
     pub(super) model: Model,
@@ -220,21 +210,19 @@ pub struct Engine {
     template: ChatTemplate,
     generation_config: GenerationConfig,
     pub(super) stop_ids: Vec<u32>,
-    info: ModelInfo,
-    pub(super) cache: Cache,
+    pub(super) info: ModelInfo,
+    /// What earlier conversations have left, that of the last one at the end.
+    pub(super) slots: Vec<Slot>,
+    /// Turns that have begun and not ended, each with a slot of its own.
+    pub(super) n_busy: usize,
+    pub(super) shared: SharedPrefix,
     pub(super) speculation: Speculation,
     pub(super) coverage: Coverage,
-    /// Places of the cache's past from which a prompt that differs further on can go on, the earliest first: the
-    /// ends of prompts before the words that ask for an answer, because templates rewrite what follows those, and
-    /// some in long prompts.
-    checkpoints: Checkpoints,
     /// Only to say which weight is at fault when the model computes no number.
     checkpoint: Rc<weights::Checkpoint>,
-    states: Option<States>,
+    pub(super) states: Option<States>,
     /// Made when the first answer is to be held to a form.
     grammars: Option<Grammars>,
-    /// How long it took to read what the cache holds and no saved state does.
-    unsaved: Duration,
 }
 
 impl Engine {
@@ -259,11 +247,13 @@ impl Engine {
         let device = open_device(options.device())?;
         let context_tokens = options.context_of(&config);
         let available = if device.shares_ram && !options.force { ram::available() } else { None };
-        let plan =
+        let mut plan =
             Plan::choose(dir, &config, &checkpoint, device.is_gpu, options.quant, context_tokens, available)?;
         if let Some(available) = available {
             plan.check(context_tokens, available).map_err(Box::new)?;
         }
+        plan.share(options.parallel.min(MAX_PARALLEL), context_tokens, available);
+        let parallel = plan.parallel;
         let bits = plan.bits;
         if let Some(bits) = bits {
             // So small a model is quantised in no time.
@@ -285,7 +275,7 @@ impl Engine {
             pictures: eyes.as_ref().map(|eyes| eyes.processor.image),
             clips: eyes.as_ref().map(|eyes| eyes.processor.clip),
             can_draft: model.can_draft(),
-            parallel: 1,
+            parallel,
             load_time: started.elapsed(),
         };
         // Quantised weights make other states of the same tokens.
@@ -296,16 +286,16 @@ impl Engine {
         Ok(Self {
             stop_ids,
             coverage: Coverage::new(shortlist),
-            cache: model.new_drafting_cache(),
+            slots: Vec::new(),
+            n_busy: 0,
+            shared: SharedPrefix::default(),
             speculation: Speculation::default(),
-            checkpoints: Checkpoints::new(&model.config),
             states: options
                 .states
                 .clone()
                 .map(|options| States::new(options, checkpoint.clone(), &where_and_how)),
             checkpoint,
             grammars: None,
-            unsaved: Duration::ZERO,
             model,
             eyes,
             tokenizer: Arc::new(tokenizer),
@@ -341,109 +331,23 @@ impl Engine {
         &self.template
     }
 
-    /// Answers a conversation whose last message is the question, or goes on with the answer that is its last
-    /// message.
-    ///
-    /// `cancel` is looked at before each forward pass. `progress` is called on this thread.
-    ///
-    /// # Errors
-    /// [`EngineError`] if the prompt can't be used or the device fails; the engine can go on with the next.
-    pub fn answer(
-        &mut self,
-        messages: &[Message],
-        options: &TurnOptions,
-        cancel: &AtomicBool,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<(Ending, TurnStats), EngineError> {
-        let started = Instant::now();
-        let prompt = self.prompt(messages, options)?;
-        let mut sampler = Sampler::new(prompt.params, prompt.seed);
-        if let (Some(most), Some(tokens)) = (options.max_thinking, self.thought_tokens()?) {
-            sampler.limit_thinking(ThinkingBudget::new(tokens, most, prompt.in_thought));
-        }
-        let mut stats = TurnStats {
-            prompt_tokens: prompt.ids.len(),
-            image_tokens: prompt.layout.spans.iter().map(|span| span.len).sum(),
-            seed: prompt.seed,
-            ..TurnStats::default()
-        };
-        progress(Progress::Started { prompt_tokens: stats.prompt_tokens });
-        if options.only_count {
-            return Ok((Ending::Finished(Finish::Stop), stats));
-        }
-        // Before the prompt is read: a form that can't be used need not wait for that.
-        let mut guide = match &options.form {
-            Some(form) => Some(self.grammars()?.guide(form, prompt.in_thought)?),
-            None => None,
-        };
-        if options.is_fresh {
-            self.forget();
-        }
-
-        stats.restored_tokens = match options.is_fresh {
-            true => 0,
-            false => self.reuse_cache(&prompt.layout.keys),
-        };
-        stats.cached_tokens = self.cache.len();
-        let features = self.look_closely(&prompt, self.cache.len(), cancel, progress)?;
-        let hidden = match features {
-            Some(features) => self.prefill(&prompt, &features, cancel, progress)?,
-            None => None,
-        };
-        stats.prefill_time = started.elapsed();
-        self.unsaved += stats.prefill_time;
-        let Some(hidden) = hidden else {
-            return Ok((Ending::Cancelled, stats));
-        };
-
-        let max_tokens = options.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
-        let max_tokens = max_tokens.min(self.info.context_tokens - prompt.ids.len());
-        let tokenizer = self.tokenizer.clone();
-        let mut writer = Writer::new(&tokenizer, prompt.in_thought, &options.stop, started);
-        let ending = self.decode(
-            hidden,
-            Limits { mtp: options.mtp.unwrap_or_default(), max_tokens, cancel },
-            &mut sampler,
-            guide.as_mut(),
-            &mut |id, drafts, logits| {
-                stats.drafts = drafts;
-                if let Some(n_top) = options.logprobs {
-                    progress(Progress::Token(token_info(&tokenizer, logits, id, n_top, writer.channel())));
-                }
-                writer.token(id, &mut stats, progress)
-            },
-        );
-        let (ending, drafts) = ending.map_err(|error| self.explained(error))?;
-        stats.drafts = drafts;
-        stats.thinking_was_cut = sampler.closed_thinking();
-        writer.finish(stats, progress);
-        Ok((ending, stats))
-    }
-
     /// How thinking is closed; `None` of a model that doesn't think.
-    fn thought_tokens(&self) -> Result<Option<ThoughtTokens>, TokenizerError> {
+    pub(super) fn thought_tokens(&self) -> Result<Option<ThoughtTokens>, TokenizerError> {
         let Some(close) = self.tokenizer.token_id("</think>") else { return Ok(None) };
         let closing = self.tokenizer.encode("\n</think>\n\n")?;
         Ok(Some(ThoughtTokens { open: self.tokenizer.token_id("<think>"), close, closing }))
     }
 
-    fn grammars(&mut self) -> Result<&Grammars, GrammarError> {
+    pub(super) fn grammars(&mut self) -> Result<&Grammars, GrammarError> {
         if self.grammars.is_none() {
             self.grammars = Some(Grammars::new(&self.tokenizer, &self.stop_ids)?);
         }
         Ok(self.grammars.as_ref().expect("they were just made"))
     }
 
-    /// Empties the cache.
-    fn forget(&mut self) {
-        self.cache.reset();
-        self.checkpoints.put(Vec::new());
-        self.unsaved = Duration::ZERO;
-    }
-
     /// Large matrices are not looked through before they are used: that would read all of them. So it is done once
     /// what they gave is no number.
-    fn explained(&self, error: EngineError) -> EngineError {
+    pub(super) fn explained(&self, error: EngineError) -> EngineError {
         let EngineError::Sampler(SamplerError::NotANumber { .. }) = &error else { return error };
         match self.checkpoint.first_not_finite() {
             Some(name) => WeightsError::NotFinite { name }.into(),
@@ -516,48 +420,15 @@ impl Engine {
         }
     }
 
-    /// Leaves in the cache the longest usable beginning of a prompt, and says how many tokens of it came from a
-    /// saved state. At least one token is left to run, because logits come from a forward pass only.
-    fn reuse_cache(&mut self, keys: &[TokenKey]) -> usize {
-        let common = common_prefix(self.cache.tokens(), keys).min(keys.len() - 1);
-        let goes_back = common < self.cache.len();
-        let here = if goes_back { self.checkpoints.reach(common) } else { common };
-        if here < self.checkpoints.last(1).first().map_or(0, Checkpoint::len) {
-            // Another conversation, or an earlier place of this one: what is left may be wanted again.
-            self.save_state();
-        }
-        let found = self.states.as_ref().and_then(|states| Some((states, states.find(keys, here)?)));
-        if let Some((states, found)) = found {
-            self.unsaved = Duration::ZERO;
-            let restored = states.restore(&found, &mut self.cache);
-            let is_restored = restored.is_some();
-            self.checkpoints.put(restored.unwrap_or_default());
-            if is_restored {
-                return self.cache.len();
-            }
-            self.cache.reset();
-        } else if goes_back && !self.checkpoints.rewind(&mut self.cache, common) {
-            self.unsaved = Duration::ZERO;
-            self.cache.reset();
-        }
-        0
-    }
-
-    /// Whether [`Self::save_state`] would write something.
+    /// Whether [`Self::save_states`] would write something.
     pub fn is_worth_saving(&self) -> bool {
-        let worth = self.states.as_ref().map(|states| states.options.worth);
-        worth.is_some_and(|worth| self.unsaved > worth) && !self.checkpoints.last(1).is_empty()
+        self.slots.iter().any(|slot| slot.is_worth_saving(self.states.as_ref()))
     }
 
-    /// Saves the cache for prompts that begin alike, if it took long enough to read it. A failure costs nothing but
-    /// the time that it would have saved.
-    pub fn save_state(&mut self) {
-        if !self.is_worth_saving() {
-            return;
-        }
-        if let Some(states) = &self.states {
-            let _ = states.save(&self.cache, self.checkpoints.last(states::CHECKPOINTS));
-            self.unsaved = Duration::ZERO;
+    /// Saves what took long to read.
+    pub fn save_states(&mut self) {
+        for slot in &mut self.slots {
+            slot.save(self.states.as_ref());
         }
     }
 
@@ -598,40 +469,6 @@ impl Engine {
         }
         Ok(Some(features))
     }
-
-    /// Runs the rest of the prompt; gives the hidden state of its last token, or `None` if cancelled.
-    fn prefill(
-        &mut self,
-        prompt: &Prompt,
-        features: &Features,
-        cancel: &AtomicBool,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<Option<Tensor<2>>, EngineError> {
-        let total = prompt.ids.len();
-        prompt.ids.iter().rev().take(NOTED_TOKENS).for_each(|id| self.coverage.note(*id));
-        let mut hidden = None;
-        while self.cache.len() < total {
-            if cancel.load(Ordering::Relaxed) {
-                return Ok(None);
-            }
-            let done = self.cache.len();
-            progress(Progress::Prefill { done, total });
-            // A chunk ends where the next turn will go on, so that a checkpoint can be taken there.
-            let until = if done < prompt.resume_at { prompt.resume_at } else { total };
-            let end = until.min((done + PREFILL_CHUNK) / PREFILL_CHUNK * PREFILL_CHUNK);
-            let rows = self.model.forward_tokens(prompt.tokens(done..end, features), &mut self.cache, None);
-            let last = rows.narrow(0, end - done - 1, 1);
-            self.model.catch_up(&mut self.cache);
-            // Waiting here keeps the progress true and makes a cancel take effect on a GPU as well.
-            self.model.device.tensors.sync().map_err(|e| EngineError::DeviceFailed(format!("{e:?}")))?;
-            if end == prompt.resume_at || end.is_multiple_of(CHECKPOINT_EVERY) {
-                self.checkpoints.push(self.cache.checkpoint());
-            }
-            hidden = Some(last);
-        }
-        progress(Progress::Prefill { done: total, total });
-        Ok(hidden)
-    }
 }
 
 /// A prompt, ready to be read by the model.
@@ -640,10 +477,10 @@ pub struct Prompt {
     pub layout: Layout,
     pub looked: Vec<Looked>,
     /// How many of them come before the words that ask for an answer.
-    resume_at: usize,
-    in_thought: bool,
-    params: SamplingParams,
-    seed: u64,
+    pub(super) resume_at: usize,
+    pub(super) in_thought: bool,
+    pub(super) params: SamplingParams,
+    pub(super) seed: u64,
 }
 
 /// Features of whole pictures, by their index in the prompt.
@@ -721,10 +558,6 @@ fn stop_ids(generation: &GenerationConfig, config: &ModelConfig, tokenizer: &Tok
     }
     let named = ["<|im_end|>", "<|endoftext|>"].into_iter().filter_map(|name| tokenizer.token_id(name));
     config.eos_token_ids.iter().copied().chain(named).collect()
-}
-
-fn common_prefix<T: PartialEq>(a: &[T], b: &[T]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 /// The commit that a folder of the Hub's cache is named by, or one that a file lies in.

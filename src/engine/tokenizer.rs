@@ -11,6 +11,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Deserialize;
 use tokenizers::tokenizer::{Model, NormalizedString, Normalizer, OffsetType, PreTokenizer};
@@ -55,7 +56,7 @@ pub enum TokenizerError {
 /// A loaded tokenizer. Never changes after `open`, so it can be shared between threads.
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
-    token_bytes: TokenBytes,
+    token_bytes: Arc<TokenBytes>,
     /// The texts of all added tokens, and the characters they begin with.
     literals: Vec<String>,
     literal_starts: Vec<char>,
@@ -98,7 +99,7 @@ impl Tokenizer {
             literals.iter().filter_map(|literal| literal.chars().next()).collect();
         literal_starts.sort_unstable();
         literal_starts.dedup();
-        let token_bytes = TokenBytes::new(&inner).map_err(invalid)?;
+        let token_bytes = Arc::new(TokenBytes::new(&inner).map_err(invalid)?);
         Ok(Self { inner, token_bytes, literals, literal_starts })
     }
 
@@ -180,8 +181,8 @@ impl Tokenizer {
     }
 
     /// Decodes a stream of ids, whole characters at a time.
-    pub fn decoder(&self) -> Decoder<'_> {
-        Decoder::new(&self.token_bytes)
+    pub fn decoder(&self) -> Decoder {
+        Decoder::new(self.token_bytes.clone())
     }
 
     /// The bytes that `id` stands for; none if it is special.

@@ -202,7 +202,7 @@ fn the_first_ctrl_c_finishes_the_record_that_is_being_answered() {
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(code(&output), 130);
-    assert!(stderr(&output).contains("finishing this record"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("finishing the record"), "{}", stderr(&output));
     let text = fs::read_to_string(&out).unwrap();
     assert!(text.lines().count() < 500);
     for line in text.lines() {

@@ -1,7 +1,7 @@
 //! A budget of thinking, with a model of random weights, which thinks for ever if it is let.
 
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
 
 use loquat::chat::{Channel, Message, Role};
 use loquat::engine::device::DeviceChoice;
@@ -27,7 +27,7 @@ fn ask(engine: &mut Engine, options: &TurnOptions) -> (String, String, TurnStats
     let (mut thought, mut said) = (String::new(), String::new());
     let messages = [Message::text(Role::User, "Why is the sky blue?")];
     let (_, stats) = engine
-        .answer(&messages, options, &AtomicBool::new(false), &mut |progress| {
+        .answer(&messages, options, &Arc::default(), &mut |progress| {
             if let Progress::Delta { channel, text, .. } = progress {
                 if channel == Channel::Thinking { &mut thought } else { &mut said }.push_str(&text);
             }

@@ -8,6 +8,7 @@ use burn::tensor::Tensor;
 use super::super::model::rope::Positions;
 use super::{Kv, LayerState};
 
+#[derive(Clone)]
 pub struct MtpState {
     pub(super) kv: LayerState,
     /// Trunk states of the last tokens, whose slots are not filled; with them the embeddings of the tokens behind

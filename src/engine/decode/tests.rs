@@ -2,6 +2,7 @@
 //! often right and often wrong.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::chat::{Channel, Message, Role};
@@ -76,7 +77,7 @@ fn questions() -> impl Iterator<Item = String> {
 
 fn ask(engine: &mut Engine, messages: &[Message], options: &TurnOptions) -> (String, Ending, TurnStats) {
     let mut text = String::new();
-    let never = AtomicBool::new(false);
+    let never = Arc::default();
     let (ending, stats) = engine
         .answer(messages, options, &never, &mut |progress| {
             if let Progress::Delta { channel: Channel::Answer, text: more, .. } = progress {
@@ -148,7 +149,7 @@ fn an_answer_that_was_stopped_in_a_draft_leaves_nothing_wrong_behind() {
     for (i, question) in questions().step_by(9).enumerate() {
         let first = Message::text(Role::User, &question);
         let mut said = String::new();
-        let cancel = AtomicBool::new(false);
+        let cancel = Arc::new(AtomicBool::new(false));
         let mut n_deltas = 0;
         let depth = Mtp::Depth(1 + (i % MAX_DRAFTS) as u8);
         let (ending, stats) = engine
@@ -201,7 +202,7 @@ fn states_do_not_pile_up_while_nothing_is_drafted() {
     rambling.sampling.top_k = Some(0);
     let (_, _, stats) = ask(&mut engine, &[Message::text(Role::User, "hello")], &rambling);
     assert!(stats.completion_tokens > super::MAX_WAITING, "{stats:?}");
-    let waiting = engine.cache.mtp.as_ref().unwrap().n_waiting();
+    let waiting = engine.slots[0].cache.mtp.as_ref().unwrap().n_waiting();
     assert!((1..super::MAX_WAITING).contains(&waiting), "{waiting} states wait");
 }
 
@@ -221,7 +222,7 @@ fn a_weight_that_is_no_number_is_named() {
     let load = LoadOptions { dir: dir.path().into(), device: DeviceChoice::Cpu, ..LoadOptions::default() };
     let mut engine = Engine::load(&load).unwrap();
     let messages = [Message::text(Role::User, "hello")];
-    let answer = engine.answer(&messages, &options(Mtp::Off, 0.0, 5), &AtomicBool::new(false), &mut |_| ());
+    let answer = engine.answer(&messages, &options(Mtp::Off, 0.0, 5), &Arc::default(), &mut |_| ());
     let error = answer.unwrap_err().to_string();
     assert!(error.contains(name) && error.contains("not numbers"), "{error}");
 }
@@ -278,7 +279,7 @@ fn tokens_are_told_with_their_probabilities() {
     let with = TurnOptions { logprobs: Some(3), ..options(Mtp::Depth(2), 0.0, 20) };
     let mut tokens = Vec::new();
     let mut text = String::new();
-    let never = AtomicBool::new(false);
+    let never = Arc::default();
     let mut progress = |progress| match progress {
         Progress::Token(token) => tokens.push(token),
         Progress::Delta { text: more, .. } => text.push_str(&more),

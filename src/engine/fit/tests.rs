@@ -26,7 +26,7 @@ fn small() -> ModelConfig {
 
 fn plan(config: &ModelConfig) -> Plan<'_> {
     let weights = Weights { text: 1436 * MIB, vision: Some(192 * MIB) };
-    Plan { config, weights, has_mtp: true, picture_pixels: 1 << 24, is_gpu: false, bits: None }
+    Plan { config, weights, has_mtp: true, picture_pixels: 1 << 24, is_gpu: false, bits: None, parallel: 1 }
 }
 
 #[test]

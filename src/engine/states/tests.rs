@@ -2,7 +2,7 @@
 //! trusted is as good as none.
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
 
 use super::*;
 use crate::chat::{Channel, Message, Role};
@@ -40,7 +40,7 @@ fn ask(engine: &mut Engine, talk: &mut Vec<Message>, question: &str) -> (String,
             text.push_str(&more);
         }
     };
-    let (_, stats) = engine.answer(talk, &options, &AtomicBool::new(false), &mut progress).unwrap();
+    let (_, stats) = engine.answer(talk, &options, &Arc::default(), &mut progress).unwrap();
     talk.push(Message::text(Role::Assistant, &text));
     (text, stats)
 }
@@ -57,7 +57,7 @@ fn saved_by(mut engine: Engine) -> Vec<Message> {
     for question in QUESTIONS {
         ask(&mut engine, &mut talk, question);
     }
-    engine.save_state();
+    engine.save_states();
     talk
 }
 
@@ -75,7 +75,7 @@ fn a_conversation_goes_on_after_the_program_has_ended() {
     for question in QUESTIONS {
         ask(&mut never_closed, &mut talk, question);
     }
-    never_closed.save_state();
+    never_closed.save_states();
     assert!(!never_closed.is_worth_saving(), "it is saved");
     let mut reopened = engine(folder.path());
     let mut same_talk = talk.clone();
@@ -124,10 +124,10 @@ fn a_longer_state_takes_the_place_of_the_one_it_continues() {
     let folder = tempfile::tempdir().unwrap();
     let (mut engine, mut talk) = (engine(folder.path()), Vec::new());
     ask(&mut engine, &mut talk, QUESTIONS[0]);
-    engine.save_state();
+    engine.save_states();
     let first = paths(folder.path());
     ask(&mut engine, &mut talk, QUESTIONS[1]);
-    engine.save_state();
+    engine.save_states();
     let second = paths(folder.path());
     assert_eq!((first.len(), second.len()), (1, 1));
     assert_ne!(first, second);
@@ -193,7 +193,7 @@ fn what_was_read_quickly_is_not_saved() {
     let mut engine = engine_of(built_in::DIR.into(), folder.path(), Duration::from_secs(3600));
     ask(&mut engine, &mut Vec::new(), QUESTIONS[0]);
     assert!(!engine.is_worth_saving());
-    engine.save_state();
+    engine.save_states();
     assert!(!folder.path().join("states").exists());
 }
 
@@ -203,7 +203,7 @@ fn a_folder_that_cannot_be_written_is_no_error() {
     fs::write(folder.path().join("states"), "a file").unwrap();
     let (mut engine, mut talk) = (engine(folder.path()), Vec::new());
     ask(&mut engine, &mut talk, QUESTIONS[0]);
-    engine.save_state();
+    engine.save_states();
     let (text, _) = ask(&mut engine, &mut talk, QUESTIONS[1]);
     assert!(!text.is_empty());
 }

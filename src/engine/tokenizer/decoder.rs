@@ -5,6 +5,7 @@
 //! bytes of an unfinished character until the rest arrives.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// The bytes of every token in one buffer: 248k small allocations would cost more than the text.
 pub(super) struct TokenBytes {
@@ -72,14 +73,14 @@ fn byte_of_char() -> HashMap<char, u8> {
 }
 
 /// Decodes a stream of ids. What `push` and `finish` return, joined, equals the decoding of the whole.
-pub struct Decoder<'a> {
-    token_bytes: &'a TokenBytes,
+pub struct Decoder {
+    token_bytes: Arc<TokenBytes>,
     /// The first bytes of a character whose last ones have not come yet: at most three.
     pending: Vec<u8>,
 }
 
-impl<'a> Decoder<'a> {
-    pub(super) fn new(token_bytes: &'a TokenBytes) -> Self {
+impl Decoder {
+    pub(super) fn new(token_bytes: Arc<TokenBytes>) -> Self {
         Self { token_bytes, pending: Vec::new() }
     }
 

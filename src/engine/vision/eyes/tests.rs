@@ -2,6 +2,7 @@
 
 use std::io::Cursor;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use image::{ImageFormat, Rgb, RgbImage};
@@ -61,15 +62,14 @@ fn ask(engine: &mut Engine, messages: &[Message]) -> Result<Seen, EngineError> {
         ..TurnOptions::default()
     };
     let (mut text, mut encoded) = (String::new(), 0);
-    let (_, stats) =
-        engine.answer(messages, &options, &AtomicBool::new(false), &mut |progress| match progress {
-            Progress::Delta { channel: Channel::Answer, text: more, .. } => text.push_str(&more),
-            Progress::Picture { picture, pictures, done, total } => {
-                assert!(picture <= pictures && done <= total);
-                encoded += usize::from(done == total);
-            }
-            _ => {}
-        })?;
+    let (_, stats) = engine.answer(messages, &options, &Arc::default(), &mut |progress| match progress {
+        Progress::Delta { channel: Channel::Answer, text: more, .. } => text.push_str(&more),
+        Progress::Picture { picture, pictures, done, total } => {
+            assert!(picture <= pictures && done <= total);
+            encoded += usize::from(done == total);
+        }
+        _ => {}
+    })?;
     Ok(Seen { text, stats, encoded })
 }
 
@@ -124,7 +124,7 @@ fn a_second_engine_gives_the_same_answer_as_one_that_remembers() {
 fn looking_can_be_stopped_and_leaves_nothing_wrong() {
     let mut engine = demo();
     let talk = [about(&[&disc(RED, 128)], "What colour is it?")];
-    let cancel = AtomicBool::new(false);
+    let cancel = Arc::new(AtomicBool::new(false));
     let (ending, stats) = engine
         .answer(&talk, &TurnOptions::default(), &cancel, &mut |progress| {
             if let Progress::Picture { done: 1, .. } = progress {

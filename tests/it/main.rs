@@ -12,6 +12,8 @@ mod hub;
 mod hub_cli;
 mod layers;
 mod manual;
+#[cfg(unix)]
+mod plain;
 mod pty;
 mod remote;
 mod schemas;

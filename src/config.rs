@@ -61,7 +61,7 @@ pub const KEYS: [Key; 33] = [
     key("quant", Some("LOQUAT_QUANT"), false, parses::<Quant>),
     key("saved_states", Some("LOQUAT_SAVED_STATES"), false, parses::<SavedStates>),
     key("system", None, false, text),
-    key("think", None, true, parses::<Think>),
+    Key { is_switch: true, ..key("think", None, true, parses::<Think>) },
     key("max_tokens", None, true, parses::<std::num::NonZeroU32>),
     key("mtp", None, true, parses::<Mtp>),
     key("detail", None, true, parses::<Detail>),

@@ -36,6 +36,10 @@ impl Inline {
     /// # Errors
     /// When the terminal can't be written.
     pub fn draw(&mut self, state: &mut State, theme: Theme) -> io::Result<()> {
+        // What is printed can't be drawn again.
+        while !state.transcript.is_settled() {
+            state.layout();
+        }
         let mut out = self.to_top(usize::from(state.width));
         for row in self.finished(state) {
             let spans = row.iter().map(|(tone, text)| (theme.style(*tone), text.as_str()));

@@ -419,9 +419,10 @@ impl Transcript {
                 cached.forget();
             }
             cached.code_before = code_before;
-            // How many rows and code blocks it has must be known, if only for another width.
+            // How many rows and code blocks it has must be known, if only about: it is not wrapped before it is seen
+            // or there is time, and until then its rows are empty.
             if cached.rows.is_empty() {
-                cached.wrap(width, &self.looks, highlights);
+                cached.guess(width);
             }
             code_before += cached.n_code;
         }
@@ -554,6 +555,25 @@ impl Cached {
             code_before: 0,
             previews: Vec::new(),
         }
+    }
+
+    /// About as many rows and code blocks as it will have.
+    fn guess(&mut self, width: usize) {
+        let columns = width.saturating_sub(INDENT).max(1);
+        let rows_of =
+            |text: &str| text.lines().map(|line| line.len().div_ceil(columns).max(1)).sum::<usize>();
+        let n_rows = match &self.entry {
+            Entry::User(question) => 2 + question.attached.len() + rows_of(question.raw()),
+            Entry::Answer(answer) => {
+                let text = answer.text.raw();
+                let fences = text.lines().filter(|line| line.trim_start().starts_with("```"));
+                self.n_code = fences.count().div_ceil(2);
+                3 + rows_of(text)
+            }
+            Entry::Note { text, .. } => 1 + rows_of(text),
+        };
+        self.rows = vec![Row::new(); n_rows];
+        self.forget();
     }
 
     fn refresh(&mut self, width: usize, looks: &Looks, highlights: &Highlights) {

@@ -6,6 +6,7 @@
 
 pub mod answer;
 mod dry;
+mod fetch;
 pub mod input;
 mod manifest;
 pub mod output;

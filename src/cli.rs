@@ -412,6 +412,9 @@ pub struct BatchInputArgs {
     /// Make each prompt of this text, or of @FILE: `{{ prompt }}`, `{{ vars.lang }}`, `{{ id }}`, `{{ index }}`
     #[arg(long, value_name = "TEXT|@FILE")]
     pub template: Option<String>,
+    /// Fetch pictures that records name by http:// or https:// addresses; otherwise such records fail
+    #[arg(long)]
+    pub allow_net: bool,
 }
 
 /// What a batch writes.

@@ -180,6 +180,11 @@ async fn chat(State(api): State<Arc<Api>>, request: Request) -> Response {
     if request.messages.iter().any(is_file) {
         return bad("pictures must be data: addresses");
     }
+    let is_elsewhere =
+        |message: &Message| message.pictures().any(|p| matches!(p.source, PictureSource::Address(_)));
+    if request.messages.iter().any(is_elsewhere) {
+        return bad("pictures are not fetched from the network; send them as data: addresses");
+    }
     let ready = api.ready.borrow().clone();
     let Ready::Yes(model) = ready else { return loading() };
     if let Some(system) = &api.system

@@ -10,9 +10,13 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use reqwest::Client;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
+use super::fetch;
 use super::record::{BadRecord, MAX_RECORD_BYTES, Record, key_of};
+use crate::chat::{Message, PictureSource};
 use crate::cli::{BatchArgs, InputForm, ReadAs};
 
 /// One input, and the folder where its relative paths begin: a file's own, or the working folder.
@@ -26,6 +30,8 @@ pub struct Source {
     inputs: Vec<Input>,
     form: Option<InputForm>,
     read_as: ReadAs,
+    /// Fetches pictures from the network, if that is allowed.
+    client: Option<Client>,
 }
 
 impl Source {
@@ -55,19 +61,25 @@ impl Source {
         }
         // A name is never taken for JSON.
         let form = form.or((read_as == ReadAs::Image).then_some(InputForm::Lines));
-        Ok(Self { inputs, form, read_as })
+        let client = args.read.allow_net.then(fetch::client).transpose();
+        let client = client.map_err(|error| format!("no picture can be fetched: {error}"))?;
+        Ok(Self { inputs, form, read_as, client })
     }
 
     /// Reads on a thread of its own, a few records ahead. The thread isn't waited for: it may hang on an
     /// input that never ends.
     pub fn read_in_background(self) -> mpsc::Receiver<Item> {
         let (sender, receiver) = mpsc::channel(4);
+        let runtime = Handle::current();
         std::thread::spawn(move || {
             for Input { reader, folder } in self.inputs {
                 let mut form = self.form;
                 let take = |mut item: Item| {
                     if let Ok(record) = &mut item.record {
                         record.resolve_pictures(&folder);
+                        if let Err(why) = runtime.block_on(fetch_all(self.client.as_ref(), record)) {
+                            item.record = Err(BadRecord { line: item.line, why, id: record.id.clone() });
+                        }
                     }
                     sender.blocking_send(item).is_ok()
                 };
@@ -78,6 +90,21 @@ impl Source {
         });
         receiver
     }
+}
+
+/// # Errors
+/// A sentence about a picture that can't be fetched, or may not be.
+async fn fetch_all(client: Option<&Client>, record: &mut Record) -> Result<(), String> {
+    for picture in record.messages_mut().flat_map(Message::pictures_mut) {
+        match (client, &picture.source) {
+            (Some(client), PictureSource::Address(_)) => fetch::fetch(client, picture).await?,
+            (None, PictureSource::Address(_)) => {
+                return Err("pictures are not fetched from the network without --allow-net".into());
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Whether `output` is one of the inputs, under whatever name.
@@ -107,6 +134,8 @@ pub fn reads_from(inputs: &[PathBuf], output: &Path) -> bool {
 
 /// What was read for one record.
 pub struct Item {
+    /// Where it begins.
+    pub line: usize,
     /// `None` as long as nothing readable told what the form is.
     pub form: Option<InputForm>,
     /// The same for the same bytes.
@@ -136,7 +165,7 @@ pub(super) fn read_records(
             Ok(None) => return Some(()),
             Ok(Some(bytes)) => bytes,
             Err(error) => {
-                take(item(*form, &[], bad(format!("cannot read the input: {error}")))).then_some(())?;
+                take(item(line, *form, &[], bad(format!("cannot read the input: {error}")))).then_some(())?;
                 return Some(());
             }
         };
@@ -154,12 +183,12 @@ pub(super) fn read_records(
                 }
             }
         };
-        take(item(*form, &bytes, record)).then_some(())?;
+        take(item(line, *form, &bytes, record)).then_some(())?;
     }
 }
 
-fn item(form: Option<InputForm>, bytes: &[u8], record: Result<Record, BadRecord>) -> Item {
-    Item { form, key: key_of(&[bytes]), record }
+fn item(line: usize, form: Option<InputForm>, bytes: &[u8], record: Result<Record, BadRecord>) -> Item {
+    Item { line, form, key: key_of(&[bytes]), record }
 }
 
 /// # Errors
@@ -182,7 +211,7 @@ fn read_whole(reader: impl BufRead, mut take: impl FnMut(Item) -> bool) -> Optio
         Ok(text) if text.trim().is_empty() => return Some(()),
         other => other.map(|text| Record::from_line(text.trim_end())),
     };
-    take(item(Some(InputForm::Whole), &bytes, record)).then_some(())
+    take(item(1, Some(InputForm::Whole), &bytes, record)).then_some(())
 }
 
 /// Ends a row that would never end, such as one with a quote that nothing closes.
@@ -214,7 +243,7 @@ fn read_rows(reader: impl BufRead, mut take: impl FnMut(Item) -> bool) -> Option
     let header = match rows.headers() {
         Ok(header) => header.clone(),
         Err(error) => {
-            take(item(form, &[], Err(bad(&error)))).then_some(())?;
+            take(item(1, form, &[], Err(bad(&error)))).then_some(())?;
             return Some(());
         }
     };
@@ -228,10 +257,10 @@ fn read_rows(reader: impl BufRead, mut take: impl FnMut(Item) -> bool) -> Option
             Ok(true) => {
                 let record = Record::from_row(&header, &row).map_err(|why| BadRecord { line, why, id: None });
                 let cells: Vec<&[u8]> = row.iter().map(str::as_bytes).collect();
-                take(Item { form, key: key_of(&cells), record }).then_some(())?;
+                take(Item { line, form, key: key_of(&cells), record }).then_some(())?;
             }
             Err(error) => {
-                take(item(form, &[], Err(bad(&error)))).then_some(())?;
+                take(item(line, form, &[], Err(bad(&error)))).then_some(())?;
                 if matches!(error.kind(), csv::ErrorKind::Io(_)) {
                     return Some(());
                 }

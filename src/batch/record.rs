@@ -91,7 +91,7 @@ impl Record {
     /// A picture without words, as `--as image` reads them.
     ///
     /// # Errors
-    /// If it is no local picture.
+    /// If it is no picture.
     pub fn from_picture(path: &str) -> Result<Self, String> {
         let parts = vec![Part::Image(reference::picture(path)?)];
         Ok(Self::new(Message { role: Role::User, parts, reasoning: None }))
@@ -210,7 +210,7 @@ impl Record {
         }
     }
 
-    fn messages_mut(&mut self) -> impl Iterator<Item = &mut Message> {
+    pub fn messages_mut(&mut self) -> impl Iterator<Item = &mut Message> {
         self.earlier.iter_mut().chain([&mut self.question])
     }
 

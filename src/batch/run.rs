@@ -79,6 +79,11 @@ fn missing_picture(question: &Message) -> Option<TurnError> {
             let message = format!("{} doesn't exist", path.display());
             Some(TurnError { code: ErrorCode::ImageMissing, message })
         }
+        PictureSource::Address(address) => {
+            let message =
+                format!("{address}: pictures are not fetched from the network; save it and give its path");
+            Some(TurnError { code: ErrorCode::ImageMissing, message })
+        }
         PictureSource::File(_) | PictureSource::Bytes(_) => None,
     })
 }

@@ -19,6 +19,8 @@ pub struct Picture {
 #[derive(Clone, PartialEq, Eq)]
 pub enum PictureSource {
     File(PathBuf),
+    /// On the network. Who may fetch it does so before the message is sent.
+    Address(String),
     /// The content of the file, still in its own format.
     Bytes(Arc<[u8]>),
 }
@@ -55,6 +57,7 @@ impl fmt::Debug for PictureSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            Self::Address(address) => f.debug_tuple("Address").field(address).finish(),
             Self::Bytes(bytes) => f.debug_tuple("Bytes").field(&bytes.len()).finish(),
         }
     }

@@ -1,5 +1,5 @@
-//! Pictures as programs name them: by a path, by a `file://` address, or by a `data:` address that holds the
-//! content itself. Nothing is fetched from the network.
+//! Pictures as programs name them: by a path, by a `file://` address, by a `data:` address that holds the
+//! content itself, or by one of the network, which is left to those who may fetch it.
 
 use std::path::PathBuf;
 
@@ -24,8 +24,14 @@ pub fn picture(reference: &str) -> Result<Picture, String> {
     if let Some(path) = file_address(reference) {
         return Ok(Picture::file(path, Detail::Auto));
     }
+    if ["https://", "http://"].iter().any(|scheme| reference.starts_with(scheme)) {
+        let path = reference.split(['?', '#']).next().unwrap_or_default();
+        let name = path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("picture").to_owned();
+        let source = PictureSource::Address(reference.to_owned());
+        return Ok(Picture { name, source, detail: Detail::Auto });
+    }
     if is_remote(reference) {
-        return Err("pictures are not fetched from the network; save it and give its path".into());
+        return Err("pictures are not fetched from such an address; save it and give its path".into());
     }
     match reference.is_empty() {
         true => Err("a picture's path is empty".into()),
@@ -89,9 +95,12 @@ mod tests {
 
     #[test]
     fn a_picture_is_a_path_an_address_or_its_content() {
+        let there = picture("https://example.org/x/a.png?signature=1").unwrap();
+        assert_eq!(there.name, "a.png");
+        assert_eq!(there.source, PictureSource::Address("https://example.org/x/a.png?signature=1".into()));
         let path = |reference| match picture(reference).unwrap().source {
             PictureSource::File(path) => path,
-            PictureSource::Bytes(bytes) => panic!("{} bytes", bytes.len()),
+            other => panic!("{other:?}"),
         };
         assert_eq!(path("a b.png"), PathBuf::from("a b.png"));
         assert_eq!(path("file:///a%20b%C3%A9.png"), PathBuf::from("/a bé.png"));
@@ -108,8 +117,7 @@ mod tests {
     #[test]
     fn what_leads_to_no_picture_is_refused_with_a_sentence() {
         for (reference, says) in [
-            ("https://example.org/a.png", "not fetched from the network"),
-            ("s3://bucket/a.png", "not fetched from the network"),
+            ("s3://bucket/a.png", "not fetched from such an address"),
             ("data:image/png", "no content"),
             ("data:image/png,abc", "must hold base64"),
             ("data:;base64,!!", "no valid base64"),

@@ -89,10 +89,17 @@ pub fn report(explicit: Option<&Path>, name: &str) -> Result<String, String> {
         "" => format!("Settings of {} and the environment (/config NAME VALUE changes one)", path.display()),
         _ => String::new(),
     };
-    let chosen = KEYS.iter().zip(all).filter(|(key, _)| name.is_empty() || key.name == name);
-    for (_, (line, from)) in chosen {
+    let mut unset = Vec::new();
+    for (key, (line, from)) in KEYS.iter().zip(all).filter(|(key, _)| name.is_empty() || key.name == name) {
+        if name.is_empty() && from == Origin::Default {
+            unset.push(key.name);
+            continue;
+        }
         let newline = if out.is_empty() { "" } else { "\n" };
         out.push_str(&format!("{newline}{line:<44} {}", one_line(&from.to_string())));
+    }
+    if !unset.is_empty() {
+        out.push_str(&format!("\nNot set, so their defaults hold: {}", unset.join(", ")));
     }
     Ok(out)
 }

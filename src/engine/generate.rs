@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -234,13 +235,11 @@ impl Engine {
         let started = Instant::now();
         let dir = &options.dir;
         let config = ModelConfig::open(dir)?;
-        let tokenizer = Tokenizer::open(dir)?;
-        if tokenizer.vocab_size() > config.vocab_size {
-            return Err(EngineError::Vocabulary {
-                tokenizer: tokenizer.vocab_size(),
-                model: config.vocab_size,
-            });
-        }
+        // Half a second for a vocabulary of 248,077, in which the weights can be loaded.
+        let tokenizer = {
+            let dir = dir.clone();
+            std::thread::spawn(move || Tokenizer::open(&dir))
+        };
         let template = ChatTemplate::open(dir)?;
         let generation_config = GenerationConfig::open(dir)?;
         let mut checkpoint = weights::Checkpoint::open(dir)?;
@@ -260,9 +259,17 @@ impl Engine {
             let folder = options.quantised.as_deref().filter(|_| !built_in::is_built_in(dir));
             checkpoint.quantise(bits, folder);
         }
-        let eyes = Eyes::open(dir, &config, &checkpoint, &tokenizer, &device)?;
         let model = Model::load(config, &checkpoint, dir, device)?;
+        let tokenizer = tokenizer.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+        if tokenizer.vocab_size() > model.config.vocab_size {
+            return Err(EngineError::Vocabulary {
+                tokenizer: tokenizer.vocab_size(),
+                model: model.config.vocab_size,
+            });
+        }
+        let eyes = Eyes::open(dir, &model.config, &checkpoint, &tokenizer, &model.device)?;
         let note = note(options, &checkpoint, bits);
+        ram::give_back();
 
         let info = ModelInfo {
             name: display_name(dir),

@@ -255,6 +255,7 @@ fn content(message: &Message) -> Value {
 fn address(picture: &Picture, kind: &str) -> Value {
     let url = match &picture.source {
         PictureSource::File(path) => path.to_string_lossy().into_owned(),
+        PictureSource::Address(address) => address.clone(),
         PictureSource::Bytes(bytes) => {
             format!("data:{};base64,{}", media_type(bytes, kind), STANDARD.encode(bytes))
         }

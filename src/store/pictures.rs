@@ -27,6 +27,7 @@ impl Store {
                 Ok(bytes) => bytes.into(),
                 Err(_) => return Ok(None),
             },
+            PictureSource::Address(_) => return Ok(None),
         };
         let sha256 = hex(&Sha256::digest(&bytes));
         let path = self.picture_path(&sha256);

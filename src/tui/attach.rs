@@ -64,7 +64,7 @@ impl Attached {
     pub fn bytes(&self) -> Option<&Arc<[u8]>> {
         match &self.what.source {
             PictureSource::Bytes(bytes) => Some(bytes),
-            PictureSource::File(_) => None,
+            PictureSource::File(_) | PictureSource::Address(_) => None,
         }
     }
 

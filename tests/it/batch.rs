@@ -1,7 +1,8 @@
 //! Batches as scripts meet them: forms of input and output, killed runs that go on, errors in their place.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -16,13 +17,11 @@ fn model() -> PathBuf {
 fn command(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_loquat"));
     command.args(args).args(["--think", "off", "--temperature", "0", "--presence-penalty", "0"]);
-    command
-        .arg("--model")
-        .arg(model())
-        .current_dir(dir)
-        .env_remove("LOQUAT_CONTEXT")
-        .env("LOQUAT_DEVICE", "cpu");
-    command.env("LOQUAT_SAVED_STATES", "off").env("LOQUAT_CONFIG_DIR", "/nowhere");
+    if !args.contains(&"--model") {
+        command.arg("--model").arg(model());
+    }
+    command.current_dir(dir).env_remove("LOQUAT_CONTEXT").env("LOQUAT_DEVICE", "cpu");
+    command.env("LOQUAT_SAVED_STATES", "off").env("LOQUAT_CONFIG_DIR", "/nowhere").env("LOQUAT_LOG", "off");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -364,4 +363,51 @@ fn answers_have_the_form_that_was_asked_for() {
     let bad = run(dir.path(), &["run", "x", "--schema", "s.json"], b"");
     assert_eq!(code(&bad), 2);
     assert!(stderr(&bad).contains("s.json is not valid JSON"), "{}", stderr(&bad));
+}
+
+/// Serves one file at `/a.png`.
+fn file_server(content: Vec<u8>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut reader = BufReader::new(stream.unwrap());
+            let mut first = String::new();
+            reader.read_line(&mut first).unwrap();
+            let mut line = String::from("headers");
+            while !line.trim().is_empty() {
+                line.clear();
+                reader.read_line(&mut line).unwrap();
+            }
+            let (status, body) = match first.starts_with("GET /a.png") {
+                true => ("200 OK", &content[..]),
+                false => ("404 Not Found", &b"<html>no such page</html>"[..]),
+            };
+            let head =
+                format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+            let stream = reader.get_mut();
+            stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
+        }
+    });
+    address
+}
+
+#[test]
+fn pictures_come_from_the_network_only_if_that_is_allowed() {
+    let server =
+        file_server(fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/self-test.png")).unwrap());
+    let dir = folder("");
+    let record = |path: &str| json!({"prompt": "a", "images": [format!("{server}{path}?signature=secret")]});
+    let input = format!("{}\n{}\n", record("/a.png"), record("/gone.png"));
+    let refused = run(dir.path(), &["batch"], input.as_bytes());
+    assert_eq!(code(&refused), 4);
+    for line in lines(&stdout(&refused)) {
+        assert!(line["error"]["message"].as_str().unwrap().contains("--allow-net"), "{line}");
+    }
+    let allowed = run(dir.path(), &["batch", "--model", "demo", "--allow-net"], input.as_bytes());
+    let answers = lines(&stdout(&allowed));
+    assert_eq!(code(&allowed), 3, "{}", stderr(&allowed));
+    assert!(answers[0]["usage"]["image"].as_u64().unwrap() > 0, "{}", answers[0]);
+    let why = answers[1]["error"]["message"].as_str().unwrap();
+    assert!(why.contains("/gone.png") && why.contains("404") && !why.contains("secret"), "{why}");
 }

@@ -10,7 +10,11 @@ use serde_json::{Value, json};
 
 fn loquat(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_loquat"));
-    command.args(args).env("LOQUAT_CONFIG_DIR", "/nowhere").env("LOQUAT_SAVED_STATES", "off");
+    command
+        .args(args)
+        .env("LOQUAT_CONFIG_DIR", "/nowhere")
+        .env("LOQUAT_LOG", "off")
+        .env("LOQUAT_SAVED_STATES", "off");
     command.env_remove("LOQUAT_MODEL").env_remove("LOQUAT_ENGINE").env("LOQUAT_DEVICE", "cpu");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -303,4 +307,34 @@ fn servers_are_named_in_settings_and_keys_are_not() {
     let mut stranger = loquat(&["run", "x", "--engine", "office"]);
     let stranger = finish(stranger.current_dir(dir.path()).spawn().unwrap(), "");
     assert!(stderr(&stranger).contains("a folder may not set remote"), "{}", stderr(&stranger));
+}
+
+#[test]
+fn an_answer_that_is_cancelled_is_cancelled_at_the_server() {
+    // Says a word and goes on for ever, until the other end has gone.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let (gone, has_gone) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, gone) = (stream.unwrap(), gone.clone());
+            std::thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                let n = stream.read(&mut buffer).unwrap();
+                if buffer[..n].starts_with(b"GET") {
+                    let models = json!({"data": [{"id": "fake"}]}).to_string();
+                    return drop(stream.write_all(http(200, "", &models).as_bytes()));
+                }
+                let word = json!({"choices": [{"index": 0, "delta": {"content": "word"}}]});
+                let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
+                let _ = stream.write_all(format!("{head}data: {word}\n\n").as_bytes());
+                while stream.read(&mut buffer).is_ok_and(|n| n > 0) {}
+                let _ = gone.send(());
+            });
+        }
+    });
+    let output = run(&["batch", "--engine", &url, "--timeout", "0.5", "--out", "jsonl"], "a\n");
+    let line: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(line["error"]["code"], "timeout", "{line}");
+    has_gone.recv_timeout(std::time::Duration::from_secs(20)).expect("the connection was closed");
 }

@@ -12,6 +12,8 @@ use crate::msg::ErrorCode;
 /// Why a picture's file can't be used, as a clause that follows its name.
 #[derive(Debug, thiserror::Error)]
 pub enum PictureFileError {
+    #[error("pictures are not fetched from the network; save it and give its path")]
+    Address,
     #[error("there is no such file")]
     Missing,
     #[error("it is a folder; name the picture in it")]
@@ -27,7 +29,7 @@ pub enum PictureFileError {
 impl PictureFileError {
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Missing => ErrorCode::ImageMissing,
+            Self::Missing | Self::Address => ErrorCode::ImageMissing,
             Self::Folder | Self::NotAFile | Self::TooLarge | Self::Read(_) => ErrorCode::ImageUnreadable,
         }
     }
@@ -41,6 +43,7 @@ pub fn bytes(source: &PictureSource) -> Result<Arc<[u8]>, PictureFileError> {
     match source {
         PictureSource::Bytes(bytes) => Ok(bytes.clone()),
         PictureSource::File(path) => read(path),
+        PictureSource::Address(_) => Err(PictureFileError::Address),
     }
 }
 

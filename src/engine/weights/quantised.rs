@@ -1,8 +1,9 @@
 //! Which weights are quantised on load, and the copy of them on disk that the next start maps.
 //!
 //! The copy is a safetensors file, named after the checkpoint that it was made from, the bits and the version of the
-//! layout. Its tensors are bytes in panels (`panels.rs`); the metadata says of each its format, its shape and the
-//! error that was measured when it was made. Data begins at a multiple of 64 bytes, behind a header whose room was
+//! layout. Its tensors are bytes in panels (`panels.rs`); the metadata says of each its format, its shape, the error
+//! that was measured when it was made, and a checksum, which is compared at each start: a weight that has changed on
+//! disk would make wrong answers and nobody would see it. Data begins at a multiple of 64 bytes, behind a header whose room was
 //! reserved before the names were known. A file that isn't finished has another name and is never read.
 
 use std::collections::{BTreeMap, HashMap};
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Mutex;
 
+use rayon::prelude::*;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 
@@ -22,7 +24,7 @@ use super::quantise::{Quantised, quantise};
 use super::{Weight, WeightFormat, WeightsError, map_file};
 
 /// To be changed with the layout of panels, the rules below or the search for scales.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const EXTENSION: &str = "safetensors";
 /// Room in the header for each tensor: its name twice, and what is said of it.
 const HEADER_BYTES_PER_TENSOR: usize = 512;
@@ -269,6 +271,7 @@ impl Writer {
         self.file.sync_all()?;
         fs::rename(&self.unfinished, &self.path)?;
         self.is_finished = true;
+        remove_outdated(&self.path);
         Ok(())
     }
 }
@@ -281,19 +284,21 @@ impl Drop for Writer {
     }
 }
 
-/// `Q4Panels 1024x3584 0.0712`
+/// `Q4Panels 1024x3584 0.0712 1f2e3d4c`
 fn describe(weight: &Weight, error: f64) -> String {
     let shape: Vec<String> = weight.shape.iter().map(usize::to_string).collect();
-    format!("{:?} {} {error:.6}", weight.format, shape.join("x"))
+    format!("{:?} {} {error:.6} {:08x}", weight.format, shape.join("x"), crc32fast::hash(&weight.data))
 }
 
-fn understand(text: &str) -> Option<(WeightFormat, Vec<usize>, f64)> {
+/// What [`describe`] has said: format, shape, error and checksum.
+fn understand(text: &str) -> Option<(WeightFormat, Vec<usize>, f64, u32)> {
     let mut words = text.split(' ');
     let format = [WeightFormat::Q8Panels, WeightFormat::Q4Panels];
     let name = words.next()?;
     let format = format.into_iter().find(|format| format!("{format:?}") == name)?;
     let shape = words.next()?.split('x').map(|n| n.parse().ok()).collect::<Option<Vec<usize>>>()?;
-    Some((format, shape, words.next()?.parse().ok()?))
+    let error = words.next()?.parse().ok()?;
+    Some((format, shape, error, u32::from_str_radix(words.next()?, 16).ok()?))
 }
 
 /// What the metadata of a file says, so that a renamed one is never taken for another model's.
@@ -309,15 +314,33 @@ fn read(path: &Path, model: &str) -> Option<HashMap<String, (Weight, f64)>> {
     let said = metadata.metadata().as_ref()?;
     (*said.get(ABOUT)? == about(model)).then_some(())?;
     let weight = |(name, place): (String, super::Place)| {
-        let (format, shape, error) = understand(said.get(&name)?)?;
+        let (format, shape, error, checksum) = understand(said.get(&name)?)?;
         let columns = *shape.last()?;
         let rows = shape.iter().rev().skip(1).try_fold(1usize, |product, n| product.checked_mul(*n))?;
         let bytes =
             format.checked_row_bytes(columns)?.checked_mul(rows.checked_next_multiple_of(panels::ROWS)?)?;
         (bytes == place.range.len()).then_some(())?;
-        Some((name, (Weight { format, shape, data: map.slice(place.range) }, error)))
+        let data = map.slice(place.range);
+        (crc32fast::hash(&data) == checksum).then_some(())?;
+        Some((name, (Weight { format, shape, data }, error)))
     };
-    places.into_iter().map(weight).collect()
+    places.into_iter().collect::<Vec<_>>().into_par_iter().map(weight).collect()
+}
+
+/// Removes copies of the same weights that an earlier version made and nobody reads any more.
+fn remove_outdated(path: &Path) {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+        return;
+    };
+    let same = name.trim_end_matches(&format!("{VERSION}.{EXTENSION}"));
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let other = entry.file_name();
+        let version = other.to_str().and_then(|other| other.strip_prefix(same)?.strip_suffix(EXTENSION));
+        let version = version.and_then(|rest| rest.strip_suffix('.')?.parse::<u32>().ok());
+        if version.is_some_and(|version| version < VERSION) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 #[cfg(test)]

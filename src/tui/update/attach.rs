@@ -223,7 +223,9 @@ pub fn crop(state: &mut State, number: usize, region: Option<Region>) -> Vec<Eff
             let work = Work::Crop { picture: attached.id, bytes: bytes.clone(), region };
             return vec![Effect::Work(work)];
         }
-        (Some(_), PictureSource::File(_), Kind::Still) => "The picture is still being read",
+        (Some(_), PictureSource::File(_) | PictureSource::Address(_), Kind::Still) => {
+            "The picture is still being read"
+        }
         (None, ..) if attached.whole.is_none() => "The picture is whole",
         (None, ..) => return replace(state, idx, whole, None),
     };

@@ -34,7 +34,7 @@ fn the_next_start_maps_what_the_first_one_made() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("weights");
     let (made, note) = load(Some(&folder), "model", Bits::Four);
-    assert_eq!((files(&folder), note), (vec!["model-q4-1.safetensors".into()], None));
+    assert_eq!((files(&folder), note), (vec!["model-q4-2.safetensors".into()], None));
 
     let copies = Copies::open(Some(&folder), "model", Bits::Four, 2);
     for (name, made) in [NAME, "lm_head.weight"].into_iter().zip(&made) {
@@ -46,7 +46,7 @@ fn the_next_start_maps_what_the_first_one_made() {
     assert!((0.03..0.12).contains(&errors[NAME]), "{errors:?}");
     assert!((0.001..0.01).contains(&errors["lm_head.weight"]), "{errors:?}");
     // One that was given another model's name isn't used.
-    fs::copy(folder.join("model-q4-1.safetensors"), folder.join("renamed-q4-1.safetensors")).unwrap();
+    fs::copy(folder.join("model-q4-2.safetensors"), folder.join("renamed-q4-2.safetensors")).unwrap();
     let renamed = Copies::open(Some(&folder), "renamed", Bits::Four, 2);
     let made_anew = std::cell::Cell::new(false);
     let plain_again = || {
@@ -56,7 +56,7 @@ fn the_next_start_maps_what_the_first_one_made() {
     renamed.get(NAME, &SHAPE, WeightFormat::Q4Panels, plain_again).unwrap();
     assert!(made_anew.get());
     drop(renamed);
-    fs::remove_file(folder.join("renamed-q4-1.safetensors")).unwrap();
+    fs::remove_file(folder.join("renamed-q4-2.safetensors")).unwrap();
     // Another checkpoint, and other bits, have files of their own.
     load(Some(&folder), "other", Bits::Four);
     load(Some(&folder), "model", Bits::Eight);
@@ -67,13 +67,35 @@ fn the_next_start_maps_what_the_first_one_made() {
 fn a_file_that_is_damaged_or_not_finished_is_made_anew() {
     let dir = tempfile::tempdir().unwrap();
     let (made, _) = load(Some(dir.path()), "model", Bits::Four);
-    let path = dir.path().join("model-q4-1.safetensors");
+    let path = dir.path().join("model-q4-2.safetensors");
     let whole = fs::read(&path).unwrap();
     for n in [0, 7, 100, whole.len() - 1] {
         fs::write(&path, &whole[..n]).unwrap();
         let (again, note) = load(Some(dir.path()), "model", Bits::Four);
         assert!(again.iter().zip(&made).all(|(a, b)| a.data == b.data) && note.is_none());
         assert_eq!(fs::read(&path).unwrap(), whole, "cut at {n}");
+    }
+    // A single bit of a weight.
+    let mut flipped = whole.clone();
+    flipped[whole.len() - 1000] ^= 4;
+    fs::write(&path, flipped).unwrap();
+    let (again, _) = load(Some(dir.path()), "model", Bits::Four);
+    assert!(again.iter().zip(&made).all(|(a, b)| a.data == b.data));
+    assert_eq!(fs::read(&path).unwrap(), whole, "a flipped bit");
+    // A copy of an earlier version is of no use to anybody; one of another model is none of our business.
+    fs::remove_file(&path).unwrap();
+    let others = [
+        "model-q4-1.safetensors",
+        "mode-q4-1.safetensors",
+        "model-q8-1.safetensors",
+        "model-q4-9.safetensors",
+    ];
+    others.iter().for_each(|name| fs::write(dir.path().join(name), "x").unwrap());
+    load(Some(dir.path()), "model", Bits::Four);
+    assert!(!dir.path().join(others[0]).exists());
+    for other in &others[1..] {
+        assert!(dir.path().join(other).exists(), "{other}");
+        fs::remove_file(dir.path().join(other)).unwrap();
     }
     // A program that stopped in the middle: nothing has the name of a finished file.
     fs::remove_file(&path).unwrap();

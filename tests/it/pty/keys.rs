@@ -204,8 +204,6 @@ const COMMANDS: &[(&str, &str, bool)] = &[
     ("compact off", "Nothing is summed up", false),
     ("schema", "Answers are free", false),
     ("schema nowhere.json", "can't be read", false),
-    ("config ui.mode", "is not set", false),
-    ("config ui.mouse true", "holds from the next start", false),
     ("raw", "Answers as they were written", false),
     ("raw", "Answers with Markdown", false),
     ("mouse off", "Mouse off", false),
@@ -234,6 +232,8 @@ const COMMANDS: &[(&str, &str, bool)] = &[
     ("regen 7", "ready", false),
     ("undo", "on the branch before", false),
     ("compare", "Two answers", true),
+    ("config ui.mode", "is not set", false),
+    ("config ui.mouse true", "holds from the next start", false),
     ("new", "New chat", false),
 ];
 

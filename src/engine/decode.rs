@@ -5,7 +5,8 @@
 //! draft that was to be judged. So a draft, or another answer beside it, changes how long an answer takes, and nothing
 //! of its text.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
+use std::rc::Rc;
 use std::time::Instant;
 
 use super::cache::Cache;
@@ -30,8 +31,8 @@ pub const MAX_TOGETHER: usize = 32;
 /// An answer behind its prompt.
 pub(super) struct Writing {
     writer: Writer,
-    /// Of the last pass, a row for the last token and each draft.
-    logits: Vec<f32>,
+    /// Of the last pass: its rows for the last token and each draft are this part of all of them.
+    logits: (Rc<Vec<f32>>, Range<usize>),
     /// What the rows of `logits` judge; the last row judges nothing.
     drafts: Vec<u32>,
     /// `None` before the first pass: the logits came from the prompt.
@@ -47,7 +48,8 @@ struct Pass {
 impl Writing {
     /// `logits` of the prompt's last token.
     pub fn new(writer: Writer, logits: Vec<f32>) -> Self {
-        Self { writer, logits, drafts: Vec::new(), pass: None, n_emitted: 0 }
+        let all = 0..logits.len();
+        Self { writer, logits: (Rc::new(logits), all), drafts: Vec::new(), pass: None, n_emitted: 0 }
     }
 }
 
@@ -86,7 +88,8 @@ impl Engine {
         let mut accepted = 0;
         let mut ending = None;
         let mut last = None;
-        for (i, row) in logits.chunks_exact(self.model.config.vocab_size).enumerate() {
+        let (logits, part) = logits;
+        for (i, row) in logits[part.clone()].chunks_exact(self.model.config.vocab_size).enumerate() {
             let allowed = guide.as_mut().map(Guide::allowed).transpose()?.flatten();
             let id = sampler.sample_among(row, n_valid, allowed)?;
             if self.stop_ids.contains(&id) {
@@ -158,13 +161,14 @@ impl Engine {
             (Tokens { is_draft: ids.len() > 1, ..Tokens::text(ids, cache.next_position()) }, cache)
         });
         let hidden = self.model.forward_together(sequences.collect(), None);
-        let mut logits = read(self.model.logits(hidden))?;
-        let vocab_size = self.model.config.vocab_size;
+        let logits = Rc::new(read(self.model.logits(hidden))?);
+        let mut done = 0;
         for ((turn, _), ids) in turns.iter_mut().zip(&read_next) {
-            let rest = logits.split_off(ids.len() * vocab_size);
+            let end = done + ids.len() * self.model.config.vocab_size;
             if let Stage::Writing(writing) = &mut turn.stage {
-                writing.logits = std::mem::replace(&mut logits, rest);
+                writing.logits = (logits.clone(), done..end);
             }
+            done = end;
             self.let_head_read(&mut turn.slot.cache);
         }
         Ok(())

@@ -32,6 +32,7 @@ use super::cache::mtp::{MtpState, Rows};
 use super::cache::{Cache, LayerState, TokenKey};
 use super::config::{LayerType, ModelConfig, MoeConfig};
 use super::device::OpenDevice;
+use super::kernels::pool;
 use super::shortlist::Shortlist;
 pub use super::weights::WeightsError;
 use super::weights::{Checkpoint, Weight};
@@ -232,7 +233,8 @@ impl Model {
             });
             positions.extend(&tokens.positions);
         }
-        let step = Step { rotation: self.rope.rotation(&positions, &self.device.tensors), shares };
+        let rotation = self.rope.rotation(&positions, &self.device.tensors);
+        let step = Step { rotation, is_gpu: self.device.is_gpu, shares };
         let ids: Vec<u32> = sequences.iter().flat_map(|(tokens, _)| tokens.ids).copied().collect();
         let mut embeds = self.embed(&ids);
         for ((tokens, _), share) in sequences.iter_mut().zip(&step.shares) {
@@ -265,6 +267,7 @@ impl Model {
     fn step(&self, len: usize, positions: &Positions) -> Step {
         Step {
             rotation: self.rope.rotation(positions, &self.device.tensors),
+            is_gpu: self.device.is_gpu,
             shares: vec![Share {
                 rows: 0..positions.len(),
                 mask: attention::causal_mask(len, positions.len(), &self.device),
@@ -353,6 +356,19 @@ impl Model {
     }
 }
 
+/// What `work` makes of each sequence of a pass. On the CPU each core takes whole sequences: what is done for one is too
+/// little to be shared.
+pub fn each_sequence<T: Send, R: Send>(
+    sequences: impl Iterator<Item = T>,
+    step: &Step,
+    work: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    match step.is_gpu {
+        true => sequences.map(work).collect(),
+        false => pool::map(sequences.collect(), work),
+    }
+}
+
 /// Pieces side by side along `dim`; one piece is left as it is.
 pub fn join<const D: usize>(mut pieces: Vec<Tensor<D>>, dim: usize) -> Tensor<D> {
     match pieces.len() {
@@ -398,6 +414,7 @@ pub struct Guess<'a> {
 /// What all layers of one forward pass share. Whatever treats each token alone treats those of all sequences at once.
 pub struct Step {
     pub rotation: rope::Rotation,
+    pub is_gpu: bool,
     /// One for each sequence.
     pub shares: Vec<Share>,
 }

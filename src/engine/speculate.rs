@@ -1,23 +1,24 @@
 //! How many tokens to draft: the depth that has been giving the most tokens per second on this device.
 //!
 //! A round drafts `k` tokens and judges them in one pass of the trunk; it yields one token and those drafts that
-//! were right. Acceptance is measured by position, the time of a round by its depth; both are averages that forget.
+//! were right. Acceptance is measured by position, the time of a round by its depth; both forget what was long ago.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::msg::{MAX_DRAFTS, Mtp};
 
-/// Weight of a new measurement.
-const NEW: f64 = 0.15;
-/// A round that took longer than so many usual ones was interrupted by something else.
-const MAX_RISE: f64 = 2.0;
+/// Times of a depth that are remembered.
+const MEMORY_TIMES: usize = 8;
+/// Depths of the first rounds: what is known after one look each may be a neighbour's noise.
+const FIRST: [usize; 9] = [2, 0, 4, 0, 2, 4, 4, 0, 2];
 /// What is believed of a position before it was tried, and for how many trials' worth.
 const PRIOR_ACCEPTANCE: f64 = 0.7;
 const PRIOR_TRIALS: f64 = 2.0;
 /// Trials beyond which older ones fade.
 const MEMORY_TRIALS: f64 = 60.0;
 /// Rounds between two looks at a depth that isn't the best one.
-const EXPLORE_EVERY: usize = 48;
+const EXPLORE_EVERY: usize = 32;
 /// Drafting must promise this much more than plain decoding.
 const MIN_GAIN: f64 = 1.05;
 
@@ -26,9 +27,29 @@ pub struct Speculation {
     /// Right guesses and guesses judged, by position.
     accepted: [f64; MAX_DRAFTS],
     judged: [f64; MAX_DRAFTS],
-    /// Seconds of a round by its depth, from 0 (plain).
-    seconds: [Option<f64>; MAX_DRAFTS + 1],
+    /// Of a round by its depth, from 0 (plain).
+    times: [Times; MAX_DRAFTS + 1],
     rounds: usize,
+}
+
+/// The latest times of rounds of one depth, in seconds.
+#[derive(Default)]
+struct Times {
+    latest: VecDeque<f64>,
+}
+
+impl Times {
+    fn note(&mut self, seconds: f64) {
+        self.latest.truncate(MEMORY_TIMES - 1);
+        self.latest.push_front(seconds);
+    }
+
+    /// What it takes when nothing interrupts it: a quarter of the times is shorter.
+    fn typical(&self) -> Option<f64> {
+        let mut sorted: Vec<f64> = self.latest.iter().copied().collect();
+        sorted.sort_by(f64::total_cmp);
+        sorted.get(sorted.len().saturating_sub(1) / 4).copied()
+    }
 }
 
 impl Default for Speculation {
@@ -36,7 +57,7 @@ impl Default for Speculation {
         Self {
             accepted: [PRIOR_ACCEPTANCE * PRIOR_TRIALS; MAX_DRAFTS],
             judged: [PRIOR_TRIALS; MAX_DRAFTS],
-            seconds: [None; MAX_DRAFTS + 1],
+            times: Default::default(),
             rounds: 0,
         }
     }
@@ -56,22 +77,18 @@ impl Speculation {
     }
 
     fn auto(&self) -> usize {
-        // Two points make a line, from which the other depths are estimated.
-        for depth in [2, 0] {
-            if self.seconds[depth].is_none() {
-                return depth;
-            }
+        if let Some(depth) = FIRST.get(self.rounds - 1) {
+            return *depth;
         }
         let best = self.best();
-        if self.rounds.is_multiple_of(EXPLORE_EVERY) {
-            // In turn the one above, the one below, and none.
-            return match self.rounds / EXPLORE_EVERY % 3 {
-                0 => (best + 1).min(MAX_DRAFTS),
-                1 => best.saturating_sub(1),
-                _ => 0,
-            };
+        if !self.rounds.is_multiple_of(EXPLORE_EVERY) {
+            return best;
         }
-        best
+        let others = match best {
+            0 => [2, 1, 4],
+            _ => [(best + 1).min(MAX_DRAFTS), best - 1, 0],
+        };
+        others[self.rounds / EXPLORE_EVERY % others.len()]
     }
 
     fn best(&self) -> usize {
@@ -94,10 +111,10 @@ impl Speculation {
 
     /// On the line through the nearest measured depths.
     fn round_seconds(&self, depth: usize) -> f64 {
-        if let Some(seconds) = self.seconds[depth] {
+        if let Some(seconds) = self.times[depth].typical() {
             return seconds;
         }
-        let measured = |depth: usize| self.seconds[depth].map(|seconds| (depth as f64, seconds));
+        let measured = |depth: usize| self.times[depth].typical().map(|seconds| (depth as f64, seconds));
         let mut below = (0..depth).rev().filter_map(measured);
         let above = (depth + 1..=MAX_DRAFTS).find_map(measured);
         match (below.next(), above.or_else(|| below.next())) {
@@ -117,10 +134,7 @@ impl Speculation {
                 self.accepted[position] *= 0.5;
             }
         }
-        let seconds = time.as_secs_f64();
-        let before = &mut self.seconds[drafted];
-        *before =
-            Some(before.map_or(seconds, |before| before + NEW * (seconds.min(MAX_RISE * before) - before)));
+        self.times[drafted].note(time.as_secs_f64());
     }
 }
 
@@ -131,9 +145,14 @@ mod tests {
     /// Runs rounds on a device where a round of depth k takes `1 + k * per_draft` and each guess is right with a
     /// regular pattern of the given share.
     fn settled(per_draft: f64, share: f64) -> usize {
+        settled_among(per_draft, share, |_| 1.0)
+    }
+
+    /// The same where a round of a number takes longer by a factor.
+    fn settled_among(per_draft: f64, share: f64, disturbed: impl Fn(usize) -> f64) -> usize {
         let mut speculation = Speculation::default();
         let mut luck = 0.0;
-        for _ in 0..400 {
+        for round in 0..400 {
             let depth = speculation.depth(Mtp::Auto);
             let mut accepted = 0;
             while accepted < depth {
@@ -144,7 +163,8 @@ mod tests {
                 luck -= 1.0;
                 accepted += 1;
             }
-            let time = Duration::from_secs_f64((1.0 + depth as f64 * per_draft) / 100.0);
+            let seconds = (1.0 + depth as f64 * per_draft) / 100.0;
+            let time = Duration::from_secs_f64(seconds * disturbed(round));
             speculation.note(depth, accepted, time);
         }
         speculation.best()
@@ -156,6 +176,13 @@ mod tests {
         assert!((1..=3).contains(&settled(0.3, 0.7)));
         assert_eq!(settled(1.2, 0.9), 0);
         assert_eq!(settled(0.4, 0.1), 0);
+    }
+
+    #[test]
+    fn a_neighbour_who_interrupts_every_third_round_changes_little() {
+        let interrupted = |round: usize| if round.is_multiple_of(3) { 4.0 } else { 1.0 };
+        assert!(settled_among(0.1, 0.95, interrupted) >= 3);
+        assert_eq!(settled_among(1.2, 0.9, interrupted), 0);
     }
 
     #[test]

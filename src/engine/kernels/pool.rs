@@ -83,6 +83,28 @@ pub fn chunks_mut<T: Send>(items: &mut [T], size: usize, work: impl Fn(usize, &m
     });
 }
 
+/// What `work` makes of each item, in their order.
+pub fn map<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+    enum Place<T, R> {
+        Waits(T),
+        Taken,
+        Done(R),
+    }
+    let places: Vec<Mutex<Place<T, R>>> =
+        items.into_iter().map(|item| Mutex::new(Place::Waits(item))).collect();
+    for_each(places.len(), |i| {
+        let mut place = places[i].lock().expect("nobody else has this place");
+        if let Place::Waits(item) = std::mem::replace(&mut *place, Place::Taken) {
+            *place = Place::Done(work(item));
+        }
+    });
+    let results = places.into_iter().map(|place| match place.into_inner() {
+        Ok(Place::Done(result)) => result,
+        _ => unreachable!("all tasks are done"),
+    });
+    results.collect()
+}
+
 /// Where a slice begins whose parts are written by several threads.
 pub struct Start<T>(pub *mut T);
 
@@ -292,6 +314,14 @@ mod tests {
         let result = catch_unwind(AssertUnwindSafe(|| pool.run(50, &|i| assert!(i != 20, "twenty"))));
         assert_eq!(result.unwrap_err().downcast_ref(), Some(&"twenty"));
         assert_eq!(sums(&pool, 50), vec![1; 50]);
+    }
+
+    #[test]
+    fn results_come_in_the_order_of_their_items() {
+        for n in [0, 1, 2, 50] {
+            let texts = map((0..n).map(|i| i.to_string()).collect(), |text: String| text + "!");
+            assert_eq!(texts, (0..n).map(|i| format!("{i}!")).collect::<Vec<_>>());
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use burn::tensor::{Tensor, TensorData};
 use super::linear::Linear;
 use super::norm::RmsNorm;
 use super::rope::rotate;
-use super::{Loader, ModelConfig, OpenDevice, Step, WeightsError, join};
+use super::{Loader, ModelConfig, OpenDevice, Step, WeightsError, each_sequence, join};
 use crate::engine::cache::Kv;
 use crate::engine::kernels::attention::{self, Sees};
 
@@ -67,11 +67,11 @@ impl Attention {
         let k = rotate(self.k_norm.forward(k.reshape([t, kv_heads, d])), &step.rotation);
         let v = v.reshape([t, kv_heads, d]);
         let q = q * (d as f64).powf(-0.5);
-        let attended = states.zip(&step.shares).map(|(kv, share)| {
+        let attended = each_sequence(states.zip(&step.shares), step, |(kv, share)| {
             kv.append(share.of(&k), share.of(&v));
             self.attend(share.of(&q), kv, share.mask.as_ref())
         });
-        self.o_proj.forward(attention::gate(join(attended.collect(), 0), gate))
+        self.o_proj.forward(attention::gate(join(attended, 0), gate))
     }
 
     /// `q [t, heads, head_dim]`, scaled, against the cached keys that each token may see: `[t, heads * head_dim]`.

@@ -14,7 +14,7 @@ use self::chunked::delta_chunks;
 use self::in_proj::{InProj, Projected};
 use super::linear::Linear;
 use super::norm::RmsNorm;
-use super::{Loader, ModelConfig, Step, WeightsError, join};
+use super::{Loader, ModelConfig, Step, WeightsError, each_sequence, join};
 use crate::engine::cache::{DeltaState, Draft};
 use crate::engine::kernels::delta::delta_steps;
 use crate::engine::kernels::delta::inputs::{InputWeights, rule_input};
@@ -92,10 +92,10 @@ impl DeltaNet {
     ) -> Tensor<2> {
         let [t, _] = x.dims();
         let Projected { qkv, z, b, a } = self.in_proj.forward(x);
-        let mixed = states.zip(&step.shares).map(|(state, share)| {
+        let mixed = each_sequence(states.zip(&step.shares), step, |(state, share)| {
             self.mix(share.of(&qkv), share.of(&b), share.of(&a), state, share.is_draft)
         });
-        let o = join(mixed.collect(), 0);
+        let o = join(mixed, 0);
         let Dims { value_heads, d_v, .. } = self.dims;
         let gated = self.norm.forward_gated(o, z.reshape([t, value_heads, d_v]));
         self.out_proj.forward(gated.reshape([t, value_heads * d_v]))

@@ -55,8 +55,9 @@
 //! - A cache is valid as a whole: tokens, keys and values, convolution and recurrent states go forward and
 //!   back together ([`engine::cache`]).
 //! - What the reference computes in f32 is computed in f32; bf16 is a storage format only.
-//! - `unsafe` lives in `engine/kernels`, the memory map of `engine/weights`, giving memory back in `engine/ram`, the limits of the template child
-//!   and a few environment variables that `main` sets before any thread starts, and nowhere else.
+//! - `unsafe` lives in `engine/kernels`, the memory map of `engine/weights`, giving memory back in `engine/ram`, the
+//!   limits of the template child and a few environment variables that `main` sets before any thread starts, and
+//!   nowhere else.
 
 pub mod chat;
 pub mod msg;

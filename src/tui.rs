@@ -72,13 +72,15 @@ pub use pictures::graphics::{Images, Protocol};
 pub use state::{Mode, Overflow, TuiSettings};
 pub use writing::edit;
 
+/// Says what a setting is and where from; with an empty name, all of them.
+pub type ShowSettings = dyn Fn(&str) -> Result<String, String> + Send + Sync;
+
 /// What the program does for an interface, which knows nothing of files of settings. Errors are sentences.
 #[derive(Clone)]
 pub struct Program {
     /// Remembers a setting for the next start.
     pub keep: fn(&str, &str) -> Result<(), String>,
-    /// What a setting is and where from; with an empty name, all of them.
-    pub settings: Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>,
+    pub settings: Arc<ShowSettings>,
 }
 
 /// Why the interface ended.

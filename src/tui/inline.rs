@@ -40,7 +40,7 @@ impl Inline {
         while !state.transcript.is_settled() {
             state.layout();
         }
-        let mut out = self.to_top(usize::from(state.width));
+        let mut out = self.go_to_top(usize::from(state.width));
         for row in self.finished(state) {
             let spans = row.iter().map(|(tone, text)| (theme.style(*tone), text.as_str()));
             line(spans, &mut out);
@@ -89,7 +89,7 @@ impl Inline {
     /// # Errors
     /// When the terminal can't be written.
     pub fn clear(&mut self, width: u16) -> io::Result<()> {
-        let out = self.to_top(usize::from(width));
+        let out = self.go_to_top(usize::from(width));
         write(&(out + "\x1b[?25h"))
     }
 
@@ -100,7 +100,7 @@ impl Inline {
     }
 
     /// To the first live row, and nothing below it.
-    fn to_top(&mut self, width: usize) -> String {
+    fn go_to_top(&mut self, width: usize) -> String {
         // Terminals that became narrower have wrapped rows that are too long now.
         let wrapped = |columns: &usize| columns.div_ceil(width.max(1)).max(1);
         let up: usize = self.live.iter().take(self.caret).map(wrapped).sum();

@@ -10,7 +10,7 @@ use crate::chat::export::Format;
 use crate::engine::device::DeviceChoice;
 use crate::engine::weights::quantised::Quant;
 use crate::msg::{Mtp, Think};
-use crate::tui::{Images, Overflow, Preset, SpecView};
+use crate::tui::{Images, Mode, Notify, Overflow, Preset, SpecView};
 
 /// A terminal assistant that runs Qwen3.5-family models on your own machine.
 ///
@@ -43,6 +43,10 @@ pub struct Cli {
     pub screen: ScreenArgs,
     #[command(flatten)]
     pub history: HistoryArgs,
+    /// What goes into the log file: off, error, warn, info, debug or trace; never what is said [default: warn]
+    /// [env: LOQUAT_LOG]
+    #[arg(long, global = true, value_name = "LEVEL")]
+    pub log: Option<log::LevelFilter>,
     /// A file of settings that comes before your own (`loquat config path`)
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -66,6 +70,12 @@ pub enum CliCommand {
     /// Look at colour themes.
     #[command(subcommand)]
     Theme(ThemeCommand),
+    /// The keys of a chat, or what this terminal sends for each that you press.
+    Keys {
+        /// Show each key with what it does, until Ctrl+C comes twice
+        #[arg(long)]
+        probe: bool,
+    },
     /// Answer one prompt and exit; only the answer goes to standard output.
     Run(RunArgs),
     /// Answer many prompts: lines, JSONL or CSV in, text, JSONL or CSV out.
@@ -309,7 +319,17 @@ pub struct ScreenArgs {
     /// [env: LOQUAT_THEME]
     #[arg(long, global = true, value_name = "THEME")]
     pub theme: Option<String>,
+    /// Line by line, for screen readers, dumb terminals and scripts: nothing moves the cursor [env: ACCESSIBLE=1]
+    #[arg(long, global = true, conflicts_with = "inline")]
+    pub plain: bool,
+    /// Below what the terminal shows; the conversation stays in its scrollback
+    #[arg(long, global = true)]
+    pub inline: bool,
     // Settings of files, without flags.
+    #[arg(skip)]
+    pub mode: Option<Mode>,
+    #[arg(skip)]
+    pub notify: Option<Notify>,
     #[arg(skip)]
     pub keys: Option<Preset>,
     #[arg(skip)]

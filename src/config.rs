@@ -23,7 +23,7 @@ use crate::engine::device::DeviceChoice;
 use crate::engine::weights::quantised::Quant;
 use crate::msg::{Mtp, Think};
 use crate::remote::RemoteOptions;
-use crate::tui::{Images, Overflow, Preset, SpecView};
+use crate::tui::{Images, Mode, Notify, Overflow, Preset, SpecView};
 
 pub use files::{Config, ConfigError, Origin, RemoteEntry};
 
@@ -54,7 +54,7 @@ const fn switch(name: &'static str, variable: Option<&'static str>, is_harmless:
 }
 
 #[rustfmt::skip] // One line a setting: it is read as a table.
-pub const KEYS: [Key; 30] = [
+pub const KEYS: [Key; 33] = [
     key("model", Some("LOQUAT_MODEL"), false, text),
     key("models_folder", Some("HF_HUB_CACHE"), false, text),
     key("device", Some("LOQUAT_DEVICE"), false, parses::<DeviceChoice>),
@@ -62,10 +62,11 @@ pub const KEYS: [Key; 30] = [
     key("quant", Some("LOQUAT_QUANT"), false, parses::<Quant>),
     key("saved_states", Some("LOQUAT_SAVED_STATES"), false, parses::<SavedStates>),
     key("system", None, false, text),
-    key("think", None, true, parses::<Think>),
+    Key { is_switch: true, ..key("think", None, true, parses::<Think>) },
     key("max_tokens", None, true, parses::<std::num::NonZeroU32>),
     key("mtp", None, true, parses::<Mtp>),
     key("detail", None, true, parses::<Detail>),
+    key("log", Some("LOQUAT_LOG"), false, parses::<log::LevelFilter>),
     key("overflow", None, true, parses::<Overflow>),
     key("persona", None, true, text),
     key("preset", None, true, text),
@@ -85,6 +86,8 @@ pub const KEYS: [Key; 30] = [
     switch("ui.mouse", None, true),
     switch("ui.smooth_scroll", None, true),
     key("ui.drafting", None, true, parses::<SpecView>),
+    key("ui.mode", None, true, parses::<Mode>),
+    key("ui.notify", None, true, parses::<Notify>),
 ];
 
 fn text(text: &str) -> Result<(), String> {
@@ -233,10 +236,13 @@ pub fn fill(cli: &mut Cli, config: &Config) -> Result<(), ConfigError> {
     fill_one(&mut screen.mouse, config, "ui.mouse")?;
     fill_one(&mut screen.smooth_scroll, config, "ui.smooth_scroll")?;
     fill_one(&mut screen.drafting, config, "ui.drafting")?;
+    fill_one(&mut screen.mode, config, "ui.mode")?;
+    fill_one(&mut screen.notify, config, "ui.notify")?;
     fill_one(&mut screen.overflow, config, "overflow")?;
     fill_one(&mut screen.persona, config, "persona")?;
     fill_one(&mut screen.preset, config, "preset")?;
     fill_one(&mut cli.history.keep_days, config, "history.keep_days")?;
+    fill_one(&mut cli.log, config, "log")?;
     let mut saves = cli.history.no_history.then_some(Switch::Off);
     fill_one(&mut saves, config, "history.save")?;
     cli.history.no_history = saves == Some(Switch::Off);

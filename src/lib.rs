@@ -31,6 +31,7 @@
 //! | `config` | files of settings: which there are, what they set, `loquat config` | `cli`, and what it names |
 //! | `doctor` | `loquat doctor`: what is wrong on this machine | `config`, `engine`, `hub`, `installation`, `settings`, `store`, `themes`, `tui` |
 //! | `installation` | `loquat update` and `loquat uninstall` | `cli`, `config`, `hub` |
+//! | `logging` | the log file, for bug reports | `private`, `sanitize` |
 //! | `manual` | the manual page and completions of shells | `cli` |
 //! | `themes` | `loquat theme`: checking colour themes | `tui` |
 //! | `history` | `loquat history`: looking at kept conversations | `store`, `msg`, `chat` |
@@ -56,8 +57,9 @@
 //! - A cache is valid as a whole: tokens, keys and values, convolution and recurrent states go forward and
 //!   back together ([`engine::cache`]).
 //! - What the reference computes in f32 is computed in f32; bf16 is a storage format only.
-//! - `unsafe` lives in `engine/kernels`, the memory map of `engine/weights`, what `engine/ram` gives back to the
-//!   system, the limits of the template child and a few environment variables that `main` sets before any thread starts, and nowhere else.
+//! - `unsafe` lives in `engine/kernels`, the memory map of `engine/weights`, giving memory back in `engine/ram`, the
+//!   limits of the template child and a few environment variables that `main` sets before any thread starts, and
+//!   nowhere else.
 
 pub mod chat;
 pub mod msg;
@@ -80,6 +82,7 @@ pub mod bench;
 pub mod doctor;
 pub mod history;
 pub mod installation;
+pub mod logging;
 pub mod manual;
 pub mod models;
 pub mod serve;

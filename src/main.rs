@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 use color_eyre::eyre::WrapErr;
@@ -21,7 +22,8 @@ use loquat::msg::StoredId;
 use loquat::remote::RemoteOptions;
 use loquat::session::{self, Keep, Session};
 use loquat::settings::{self, Settings};
-use loquat::{bench, dev, doctor, history, installation, manual, models, serve, themes, tui};
+use loquat::tui::{Exit, Mode};
+use loquat::{bench, dev, doctor, history, installation, logging, manual, models, paths, serve, themes, tui};
 
 fn main() -> ExitCode {
     // First of all, before anything is set up: a child that renders a template needs nothing else.
@@ -32,8 +34,12 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     set_hub_variables(cli.model.offline);
     match dispatch(cli) {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => {
+            log::info!("ended with exit code {code}");
+            ExitCode::from(code)
+        }
         Err(error) => {
+            log::error!("{error:#}");
             tell(&format!("{error:#}"));
             ExitCode::FAILURE
         }
@@ -107,6 +113,26 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
             return Ok(Outcome::Usage.exit_code());
         }
     };
+    match settings::log_level(cli.log) {
+        Ok(level) => {
+            if let Some(folder) = paths::state() {
+                logging::start(&folder, level);
+            }
+        }
+        Err(error) => {
+            tell(&error.to_string());
+            return Ok(Outcome::Usage.exit_code());
+        }
+    }
+    log::info!("loquat {} on {} {}", env!("CARGO_PKG_VERSION"), std::env::consts::OS, std::env::consts::ARCH);
+    if let Some(CliCommand::Keys { probe }) = &cli.command {
+        let keymap = config::keys::load(cli.screen.keys.unwrap_or_default());
+        return Ok(match keymap {
+            Ok(keymap) if *probe => said(tui::probe::probe(&keymap)),
+            Ok(keymap) => printed(tui::probe::list(&keymap).as_bytes()),
+            Err(why) => said(Err(why)),
+        });
+    }
     if let Some(folder) = cli.model.models_folder.take() {
         // SAFETY: this is the program's only thread; others start later. It was empty, or the file wouldn't count.
         unsafe { std::env::set_var("HF_HUB_CACHE", folder) };
@@ -141,7 +167,8 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
     settings.remote =
         remote.map(|remote| RemoteOptions { model: typed_model.or(remote.model.clone()), ..remote });
     let opens_chat = matches!(cli.command, None | Some(CliCommand::Chat | CliCommand::Resume { .. }));
-    let is_chat = interactive && opens_chat && !is_dumb_terminal();
+    let is_chat = interactive && opens_chat;
+    let reads_lines = mode(&cli.screen) == Mode::Plain;
     let loads_a_model = match &cli.command {
         Some(CliCommand::Models(command)) => matches!(command, ModelsCommand::Inspect(_)),
         Some(CliCommand::Dev(DevCommand::Frames { .. })) => false,
@@ -191,6 +218,7 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
             | CliCommand::Update(_)
             | CliCommand::Uninstall(_)
             | CliCommand::Completions { .. }
+            | CliCommand::Keys { .. }
             | CliCommand::Man { .. },
         ) => Ok(Outcome::Done.exit_code()),
         Some(CliCommand::Theme(command)) => match themes::run(&command) {
@@ -202,20 +230,18 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
         },
         Some(CliCommand::Run(args)) => one_shot(&settings, args),
         None if !interactive => one_shot(&settings, RunArgs::default()),
-        Some(CliCommand::Chat | CliCommand::Resume { .. }) if !interactive => {
-            tell("a chat needs a terminal; use `loquat run` or `loquat batch` in scripts");
-            Ok(Outcome::Usage.exit_code())
-        }
-        None | Some(CliCommand::Chat | CliCommand::Resume { .. }) if is_dumb_terminal() => {
-            tell("this terminal can't show a chat (TERM is dumb or empty); use `loquat run PROMPT`");
+        Some(CliCommand::Chat | CliCommand::Resume { .. }) if !interactive && !reads_lines => {
+            tell(
+                "a chat needs a terminal; --plain takes one message a line, and `loquat run` and `loquat batch` are for scripts",
+            );
             Ok(Outcome::Usage.exit_code())
         }
         Some(CliCommand::Resume { id }) => {
-            chat(&settings, cli.screen, &config, keep_days, Some(Resumed { id }))
+            chat(&settings, cli.screen, &config, cli.config.as_deref(), keep_days, Some(Resumed { id }))
         }
         None | Some(CliCommand::Chat) => {
             let resumed = cli.history.continues.then_some(Resumed { id: None });
-            chat(&settings, cli.screen, &config, keep_days, resumed)
+            chat(&settings, cli.screen, &config, cli.config.as_deref(), keep_days, resumed)
         }
     }
 }
@@ -229,9 +255,16 @@ fn chat(
     settings: &Settings,
     screen: ScreenArgs,
     config: &Config,
+    explicit: Option<&Path>,
     keep_days: Option<u32>,
     resumed: Option<Resumed>,
 ) -> color_eyre::Result<u8> {
+    let mode = mode(&screen);
+    let explicit = explicit.map(Path::to_owned);
+    let program = tui::Program {
+        keep: config::keep,
+        settings: Arc::new(move |name| config::commands::report(explicit.as_deref(), name)),
+    };
     let history = match settings.keeps_chats.then(settings::history_folder).transpose() {
         Ok(history) => history,
         // A chat without a history is better than none; resuming is impossible then.
@@ -252,6 +285,14 @@ fn chat(
     }
     let tui_settings = match tui_settings(settings, screen, config) {
         Ok(tui_settings) => tui::TuiSettings {
+            inline: mode == Mode::Inline,
+            // The terminal scrolls and selects there; pixels wouldn't move with its lines.
+            mouse: tui_settings.mouse && mode != Mode::Inline,
+            images: if mode == Mode::Inline {
+                tui::Images::Only(tui::Protocol::Off)
+            } else {
+                tui_settings.images
+            },
             keeps_chats: history.is_some(),
             resume: resumed.map(|resumed| resumed.id.map(StoredId)),
             ..tui_settings
@@ -264,9 +305,15 @@ fn chat(
     let history = history.map(|folder| Keep { folder, days: keep_days.filter(|days| *days > 0) });
     let mut farewell = None;
     let code = keeping_session(settings, history, async |session| {
-        let ended = tui::run(session, tui_settings, config::keep).await?;
+        let ended = match mode {
+            Mode::Plain => tui::plain::run(session, tui_settings, program).await?,
+            Mode::Full | Mode::Inline => tui::run(session, tui_settings, program).await?,
+        };
         farewell = ended.kept;
-        Ok(ended.exit.code())
+        Ok(match ended.exit {
+            Exit::Failed(code) => Outcome::of_code(code).exit_code(),
+            exit => exit.code(),
+        })
     })?;
     // After everything is written, so that what it promises is true.
     if let Some((stored, title)) = farewell {
@@ -315,6 +362,12 @@ fn tui_settings(
         persona,
         presets,
         overflow: screen.overflow.unwrap_or_default(),
+        notify: screen.notify.unwrap_or_default(),
+        facts: tui::Facts {
+            date: loquat::store::today(),
+            model: String::new(),
+            cwd: std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned(),
+        },
         ..tui::TuiSettings::default()
     })
 }
@@ -355,6 +408,17 @@ fn tui_images(flag: Option<tui::Images>) -> Result<tui::Images, String> {
             value.parse().map_err(|why| format!("the environment variable {NAME} is {value:?}: {why}"))
         }
         (None, _) => Ok(tui::Images::Auto),
+    }
+}
+
+/// How a chat is to be shown.
+fn mode(screen: &ScreenArgs) -> Mode {
+    let is_accessible = std::env::var("ACCESSIBLE").is_ok_and(|value| !matches!(value.as_str(), "" | "0"));
+    match screen {
+        ScreenArgs { plain: true, .. } => Mode::Plain,
+        ScreenArgs { inline: true, .. } if !is_dumb_terminal() => Mode::Inline,
+        _ if is_accessible || is_dumb_terminal() => Mode::Plain,
+        _ => screen.mode.unwrap_or_default(),
     }
 }
 

@@ -18,6 +18,17 @@ pub fn config() -> Option<PathBuf> {
     }
 }
 
+/// What a program notes about itself. `LOQUAT_STATE_DIR`, or the system's place for it.
+pub fn state() -> Option<PathBuf> {
+    match env::var_os("LOQUAT_STATE_DIR").filter(|dir| !dir.is_empty()) {
+        Some(dir) => Some(dir.into()),
+        None => {
+            let dirs = ProjectDirs::from("", "", "loquat")?;
+            Some(dirs.state_dir().unwrap_or_else(|| dirs.data_local_dir()).to_owned())
+        }
+    }
+}
+
 /// Files that can't: `LOQUAT_DATA_DIR`, or the system's place for them. `None` for a user without a home.
 pub fn data() -> Option<PathBuf> {
     match env::var_os("LOQUAT_DATA_DIR").filter(|dir| !dir.is_empty()) {

@@ -461,6 +461,7 @@ impl Manager {
             Event::TurnFinished { turn, .. }
             | Event::TurnCancelled { turn, .. }
             | Event::TurnFailed { turn, .. } => {
+                note(&event);
                 if let Some(running) = self.ended(*turn) {
                     if let Some(keeper) = &mut self.keeper {
                         keeper.ended(&running, &event);
@@ -472,12 +473,20 @@ impl Manager {
                 }
             }
             Event::ModelLoaded(info) => {
+                log::info!(
+                    "model {} on {}, context {}, loaded in {:.1} s",
+                    info.name,
+                    info.device,
+                    info.context_tokens,
+                    info.load_time.as_secs_f64()
+                );
                 self.parallel = info.parallel;
                 let sight = info.pictures.zip(info.clips);
                 self.eyes = Some(sight.map(|(pictures, clips)| Sight { pictures, clips }));
                 self.inspect();
             }
-            Event::ModelFailed { .. } => {
+            Event::ModelFailed { error } => {
+                log::error!("the model can't be used ({}): {}", error.code.as_str(), error.message);
                 self.eyes = Some(None);
                 self.inspect();
             }
@@ -548,5 +557,24 @@ impl Manager {
             return;
         }
         self.outbox.push_back(event);
+    }
+}
+
+/// Figures of a turn that has ended, for the log; nothing of what was said.
+fn note(event: &Event) {
+    match event {
+        Event::TurnFinished { turn, stats, .. } | Event::TurnCancelled { turn, stats } => log::info!(
+            "turn {}: {} tokens read ({} cached), {} written in {:.2} s, first after {:.2} s",
+            turn.0,
+            stats.prompt_tokens,
+            stats.cached_tokens,
+            stats.completion_tokens,
+            stats.decode_time.as_secs_f64(),
+            stats.time_to_first_token.unwrap_or_default().as_secs_f64()
+        ),
+        Event::TurnFailed { turn, error } => {
+            log::warn!("turn {} failed ({}): {}", turn.0, error.code.as_str(), error.message);
+        }
+        _ => {}
     }
 }

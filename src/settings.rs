@@ -162,6 +162,18 @@ fn states(saved: SavedStates) -> Option<StateOptions> {
     Some(StateOptions { folder: paths::cache()?.join("states"), worth })
 }
 
+/// What goes into the log file.
+///
+/// # Errors
+/// `Environment`.
+pub fn log_level(flag: Option<log::LevelFilter>) -> Result<log::LevelFilter, SettingsError> {
+    let level = match flag {
+        Some(level) => Some(level),
+        None => from_environment("LOQUAT_LOG")?,
+    };
+    Ok(level.unwrap_or(log::LevelFilter::Warn))
+}
+
 fn from_environment<T: FromStr<Err: ToString>>(name: &'static str) -> Result<Option<T>, SettingsError> {
     let Some(value) = env::var_os(name).filter(|value| !value.is_empty()) else { return Ok(None) };
     let value = value.to_string_lossy().into_owned();

@@ -25,7 +25,8 @@ pub use conversations::{Kept, NewMessage};
 pub use writer::{Job, Keep, Writer};
 
 /// One step of the database's form each; a step that was released is never changed.
-const MIGRATIONS: [&str; 1] = [include_str!("store/migrations/0001_init.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("store/migrations/0001_init.sql"), include_str!("store/migrations/0002_reading.sql")];
 
 /// How long a writer waits for another program's.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -156,6 +157,13 @@ fn database_error(path: &Path, source: rusqlite::Error) -> StoreError {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreError::Damaged { path },
         _ => StoreError::Database { path, source },
     }
+}
+
+/// The date of today, here: `2026-12-01`. SQLite knows the time zone.
+pub fn today() -> String {
+    let date = Connection::open_in_memory()
+        .and_then(|db| db.query_row("SELECT date('now', 'localtime')", [], |row| row.get(0)));
+    date.unwrap_or_default()
 }
 
 /// Milliseconds since 1970.

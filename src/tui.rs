@@ -14,16 +14,22 @@ mod effect;
 pub mod frames;
 mod fuzzy;
 mod history;
+mod inline;
 mod input;
 pub mod keymap;
 mod layout;
+mod links;
 mod list;
 mod markdown;
 mod models;
 mod msg;
+mod notify;
 mod page;
+mod persona;
 mod picker;
 mod pictures;
+pub mod plain;
+pub mod probe;
 mod state;
 mod terminal;
 pub mod theme;
@@ -38,18 +44,17 @@ mod writing;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::io;
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
-
-use crate::msg::{Command, HistoryCommand, ModelCommand, StoredId};
+use crate::msg::{Command, ErrorCode, HistoryCommand, ModelCommand, StoredId};
 use crate::session::Session;
 
-use effect::{Effect, Work};
+use effect::Effect;
+use inline::Inline;
 use input::{Input, Inputs};
+use links::Links;
 use msg::{Done, Msg};
 use pictures::clipboard;
 use pictures::graphics::{self, Answer, Environment, Graphics};
@@ -61,12 +66,22 @@ use theme::{Colours, Depth, Theme};
 pub use commands::nearest;
 pub use drafts::SpecView;
 pub use keymap::{Keymap, Preset};
-pub use pictures::graphics::{Environment as TerminalEnvironment, Images};
-pub use state::{Overflow, TuiSettings};
+pub use notify::Notify;
+pub use persona::Facts;
+pub use pictures::graphics::{Environment as TerminalEnvironment, Images, Protocol};
+pub use state::{Mode, Overflow, TuiSettings};
 pub use writing::edit;
 
-/// Remembers a setting for the next start; an error is a sentence.
-pub type KeepSetting = fn(&str, &str) -> Result<(), String>;
+/// Says what a setting is and where from; with an empty name, all of them.
+pub type ShowSettings = dyn Fn(&str) -> Result<String, String> + Send + Sync;
+
+/// What the program does for an interface, which knows nothing of files of settings. Errors are sentences.
+#[derive(Clone)]
+pub struct Program {
+    /// Remembers a setting for the next start.
+    pub keep: fn(&str, &str) -> Result<(), String>,
+    pub settings: Arc<ShowSettings>,
+}
 
 /// Why the interface ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +89,10 @@ pub enum Exit {
     Quit,
     /// A signal asked for it; the terminal is restored.
     Signal(i32),
+    /// The input has ended, and something in it had no answer.
+    SomeFailed,
+    /// There is no model to answer, and nobody to choose another one.
+    Failed(ErrorCode),
 }
 
 impl Exit {
@@ -81,6 +100,8 @@ impl Exit {
     pub fn code(self) -> u8 {
         match self {
             Self::Quit => 0,
+            Self::SomeFailed => 3,
+            Self::Failed(_) => 1,
             Self::Signal(signal) => u8::try_from(128 + signal).unwrap_or(1),
         }
     }
@@ -97,21 +118,16 @@ pub struct Ended {
 /// Time between two drawings that no key asked for: 30 a second are smooth, more only cost.
 const MIN_FRAME: Duration = Duration::from_millis(33);
 
-/// Messages taken in before a drawing; more than any burst, but not endless.
-const MAX_BATCH: usize = 4096;
-
 /// How long the first drawing waits for the terminal to say what it can.
 const TERMINAL_ANSWER: Duration = Duration::from_millis(100);
-
-/// Results that wait for the loop; when it is full, the threads that have more wait.
-const DONE_CAPACITY: usize = 16;
 
 /// Runs the interface until the person quits or a signal comes. Dropping the session on return ends it.
 ///
 /// # Errors
 /// When the terminal can't be taken over or written.
-pub async fn run(session: Session, settings: TuiSettings, keep: KeepSetting) -> io::Result<Ended> {
-    let mut screen = Screen::enter()?;
+pub async fn run(session: Session, settings: TuiSettings, program: Program) -> io::Result<Ended> {
+    let inline = settings.inline.then(Inline::default);
+    let mut screen = Screen::enter(inline.is_none())?;
     if settings.mouse {
         screen.capture_mouse(true)?;
     }
@@ -120,8 +136,8 @@ pub async fn run(session: Session, settings: TuiSettings, keep: KeepSetting) -> 
     let (width, height) = screen.size()?;
     // The reader asks its question now; drawing at the same time could cut the question in two.
     let first_input = tokio::time::timeout(TERMINAL_ANSWER, inputs.next()).await.ok();
-    let (done_sender, done) = mpsc::channel(DONE_CAPACITY);
-    let (folder, resume) = (settings.folder.clone(), settings.resume);
+    let mut links = Links::new(session, settings.folder.clone(), program);
+    let (resume, notify) = (settings.resume, settings.notify);
     let mut colours = Colours {
         folder: settings.themes_folder.clone(),
         depth: Depth::read(),
@@ -139,30 +155,24 @@ pub async fn run(session: Session, settings: TuiSettings, keep: KeepSetting) -> 
         colours.theme(&state.theme).or_else(|_| colours.theme(theme::AUTO)).map_err(io::Error::other)?;
     state.graphics = Graphics::unasked(images, environment);
     if state.keeps_chats {
-        // There is room for the first commands.
-        let _ = session.commands.try_send(Command::History(HistoryCommand::Prompts));
+        links.send(Command::History(HistoryCommand::Prompts));
     }
     if state.models.open.is_some() {
-        // There is room for the first command.
-        let _ = session.commands.try_send(Command::Models(ModelCommand::List));
+        links.send(Command::Models(ModelCommand::List));
     }
     let mut interface = Interface {
         screen,
-        session,
+        links,
         theme,
         colours,
         state,
         images,
         environment,
-        folder,
-        done_sender,
-        done,
         pixels_drawn: Vec::new(),
         started: Instant::now(),
-        outbox: VecDeque::new(),
-        session_is_open: true,
-        keep,
         to_write: None,
+        notify,
+        inline,
         is_away: false,
     };
     if let Some(stored) = resume {
@@ -178,6 +188,10 @@ pub async fn run(session: Session, settings: TuiSettings, keep: KeepSetting) -> 
         },
         exit => exit,
     }?;
+    let width = interface.state.width;
+    if let Some(inline) = interface.inline.as_mut().filter(|_| !interface.screen.is_alternate()) {
+        inline.clear(width)?;
+    }
     let state = &interface.state;
     let kept = state.stored.map(|stored| (stored, state.title().unwrap_or_default()));
     Ok(Ended { exit, kept })
@@ -185,24 +199,18 @@ pub async fn run(session: Session, settings: TuiSettings, keep: KeepSetting) -> 
 
 struct Interface {
     screen: Screen,
-    session: Session,
+    links: Links,
     theme: Theme,
     colours: Colours,
     state: State,
     images: Images,
     environment: Environment,
-    /// Where relative paths begin.
-    folder: PathBuf,
-    done_sender: mpsc::Sender<Done>,
-    /// Results of work done beside the loop.
-    done: mpsc::Receiver<Done>,
     /// Where pictures were drawn that the screen's cells know nothing of.
     pixels_drawn: Vec<(i32, Preview)>,
     started: Instant,
-    /// Commands that the session manager has had no room for yet.
-    outbox: VecDeque<Command>,
-    session_is_open: bool,
-    keep: KeepSetting,
+    notify: Notify,
+    /// What is finished goes into the scrollback.
+    inline: Option<Inline>,
     /// The draft for which an editor is to be started.
     to_write: Option<String>,
     /// An editor has the terminal.
@@ -237,22 +245,16 @@ impl Interface {
                     }
                     // What an editor's screen was is for the editor.
                     Input::Continued if self.is_away => continue,
-                    Input::Continued => self.screen.resume()?,
+                    Input::Continued => {
+                        self.inline.iter_mut().for_each(Inline::forget);
+                        self.screen.resume()?;
+                    }
                     _ => {}
                 }
                 messages.extend(input.into_msg());
                 urgent = true;
             }
-            while self.session_is_open && messages.len() < MAX_BATCH {
-                match self.session.events.try_recv() {
-                    Ok(event) => messages.push(Msg::Session(event)),
-                    Err(mpsc::error::TryRecvError::Empty) => break,
-                    Err(mpsc::error::TryRecvError::Disconnected) => messages.push(self.close_session()),
-                }
-            }
-            while let Ok(done) = self.done.try_recv() {
-                messages.push(Msg::Done(done));
-            }
+            self.links.take(&mut messages);
             let is_back = messages.iter().any(|message| matches!(message, Msg::Done(Done::Written(_))));
             if self.is_away && is_back {
                 self.is_away = false;
@@ -265,9 +267,11 @@ impl Interface {
             }
             if let Some(draft) = self.to_write.take() {
                 inputs.pause();
+                self.leave_inline()?;
                 self.screen.leave();
                 self.is_away = true;
-                self.start_editor(draft);
+                // It has the terminal until its result is here.
+                self.links.run(move || Done::Written(writing::write(&draft)));
             }
 
             let may_draw_at = last_drawn.map(|drawn| drawn + MIN_FRAME);
@@ -284,15 +288,7 @@ impl Interface {
             let wake = [drawing, tick].into_iter().flatten().min();
             tokio::select! {
                 input = inputs.next() => waiting = Some(input),
-                event = self.session.events.recv(), if self.session_is_open => {
-                    // A closed channel is found again by the next `try_recv`.
-                    messages.extend(event.map(Msg::Session));
-                }
-                Some(done) = self.done.recv() => messages.push(Msg::Done(done)),
-                permit = self.session.commands.reserve(), if !self.outbox.is_empty() => match permit {
-                    Ok(permit) => if let Some(command) = self.outbox.pop_front() { permit.send(command) },
-                    Err(_) => self.outbox.clear(),
-                },
+                () = self.links.wait(&mut messages) => {}
                 () = sleep_until(wake) => {}
             }
         }
@@ -306,11 +302,6 @@ impl Interface {
             Input::HungUp => Some(Exit::Signal(1)),
             _ => None,
         }
-    }
-
-    fn close_session(&mut self) -> Msg {
-        self.session_is_open = false;
-        Msg::SessionClosed
     }
 
     fn apply(&mut self, messages: Vec<Msg>) -> io::Result<Option<Exit>> {
@@ -328,28 +319,23 @@ impl Interface {
     /// Does it; true when it was to quit.
     fn do_effect(&mut self, effect: Effect) -> io::Result<bool> {
         match effect {
-            Effect::Send(command) => {
-                // Order holds only if nothing overtakes what waits already.
-                if self.outbox.is_empty() {
-                    match self.session.commands.try_send(command) {
-                        Err(mpsc::error::TrySendError::Full(command)) => self.outbox.push_back(command),
-                        // A closed session says so on its other channel.
-                        Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
-                    }
-                } else {
-                    self.outbox.push_back(command);
-                }
-            }
+            Effect::Send(command) => self.links.send(command),
             Effect::Redraw => self.screen.forget(),
             Effect::Suspend => {
+                self.leave_inline()?;
                 #[cfg(unix)]
                 self.screen.suspend()?;
+            }
+            Effect::Notify(text) => {
+                let variable = |name: &str| std::env::var(name).ok();
+                if let Some(sequence) = self.notify.sequence(&text, variable) {
+                    self.screen.write(&sequence)?;
+                }
             }
             Effect::CaptureMouse(on) => self.screen.capture_mouse(on)?,
             Effect::Theme(name) => match self.colours.theme(&name) {
                 Ok(theme) => self.theme = theme,
-                // With no room for it there is more urgent news.
-                Err(problem) => drop(self.done_sender.try_send(Done::ThemeRefused(problem))),
+                Err(problem) => self.links.run(move || Done::ThemeRefused(problem)),
             },
             Effect::Copy(text) => {
                 self.screen.copy(&text)?;
@@ -357,31 +343,10 @@ impl Interface {
                 tokio::task::spawn_blocking(move || clipboard::write(text));
             }
             Effect::Write(draft) => self.to_write = Some(draft),
-            Effect::Work(work) => self.start(work),
+            Effect::Work(work) => self.links.start(work),
             Effect::Quit => return Ok(true),
         }
         Ok(false)
-    }
-
-    /// Starts work on a thread of its own. The loop's end doesn't wait for it.
-    fn start(&self, work: Work) {
-        let (sender, folder, keep) = (self.done_sender.clone(), self.folder.clone(), self.keep);
-        tokio::task::spawn_blocking(move || {
-            let done = match work {
-                Work::Keep { setting, value } => Done::Kept(keep(setting, &value)),
-                work => work::work(work, &folder),
-            };
-            // Without a receiver the interface has ended.
-            let _ = sender.blocking_send(done);
-        });
-    }
-
-    /// Starts the editor, which has the terminal until its result is here.
-    fn start_editor(&self, draft: String) {
-        let sender = self.done_sender.clone();
-        tokio::task::spawn_blocking(move || {
-            let _ = sender.blocking_send(Done::Written(writing::write(&draft)));
-        });
     }
 
     /// How pictures are drawn, after the terminal's answer.
@@ -399,6 +364,14 @@ impl Interface {
         Graphics::new(self.images, self.environment, answer)
     }
 
+    /// Before others get the terminal.
+    fn leave_inline(&mut self) -> io::Result<()> {
+        match self.inline.as_mut().filter(|_| !self.screen.is_alternate()) {
+            Some(inline) => inline.clear(self.state.width),
+            None => Ok(()),
+        }
+    }
+
     fn draw(&mut self) -> io::Result<()> {
         // The size may have changed before its message is here.
         let (width, height) = self.screen.size()?;
@@ -408,6 +381,19 @@ impl Interface {
             }
         }
         self.state.layout();
+        if let Some(inline) = &mut self.inline {
+            let is_covered = self.state.has_overlay();
+            if is_covered != self.screen.is_alternate() {
+                if is_covered {
+                    inline.clear(width)?;
+                }
+                self.screen.alternate(is_covered)?;
+            }
+            if !is_covered {
+                self.state.dirty = false;
+                return inline.draw(&mut self.state, self.theme);
+            }
+        }
         if self.state.graphics.draws_outside_cells() {
             let pixels = view::pixels(&self.state);
             // Pixels stay where they are until something is written over them, which a comparison of cells misses.

@@ -76,7 +76,19 @@ pub struct Conversation {
     head: Option<NodeId>,
     /// What the model doesn't read, to save room.
     left_out: BTreeSet<NodeId>,
+    pub summary: Option<Summary>,
 }
+
+/// What the model reads in place of older messages, as long as these are in the branch that is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// The last of them.
+    pub until: NodeId,
+    pub text: String,
+}
+
+/// Stands before a summary in the system prompt.
+const SUMMARY: &str = "What was said before, summed up:";
 
 impl Conversation {
     pub fn new(system: Option<String>) -> Self {
@@ -178,12 +190,18 @@ impl Conversation {
     /// messages of the path. Questions without an answer are left out, because templates expect the roles to
     /// alternate, and so is what a person left out.
     pub fn messages(&self, before: Option<NodeId>) -> Vec<(Option<NodeId>, Message)> {
-        let system = self.system.as_deref().map(|text| (None, Message::text(Role::System, text)));
-        let mut messages: Vec<(Option<NodeId>, Message)> = system.into_iter().collect();
+        let path = self.path();
+        let summary = self.summary.as_ref().filter(|summary| path.contains(&summary.until));
+        let summary = summary.map(|summary| format!("{SUMMARY}\n{}", summary.text));
+        let system: Vec<&str> = [self.system.as_deref(), summary.as_deref()].into_iter().flatten().collect();
+        let mut messages: Vec<(Option<NodeId>, Message)> = Vec::new();
+        if !system.is_empty() {
+            messages.push((None, Message::text(Role::System, &system.join("\n\n"))));
+        }
         let drop_question = |messages: &mut Vec<(Option<NodeId>, Message)>| {
             messages.pop_if(|(_, message)| message.role == Role::User);
         };
-        for id in self.path().into_iter().filter(|id| !self.left_out.contains(id)) {
+        for id in path.into_iter().filter(|id| !self.left_out.contains(id)) {
             if before == Some(id) {
                 break;
             }
@@ -201,6 +219,16 @@ impl Conversation {
         }
         drop_question(&mut messages);
         messages
+    }
+
+    pub fn left_out(&self) -> Vec<NodeId> {
+        self.left_out.iter().copied().collect()
+    }
+
+    /// Says anew what the model doesn't read, and what it reads in its place.
+    pub fn set_reading(&mut self, left_out: Vec<NodeId>, summary: Option<Summary>) {
+        self.left_out = left_out.into_iter().filter(|id| self.node(*id).is_some()).collect();
+        self.summary = summary.filter(|summary| self.node(summary.until).is_some());
     }
 
     /// Whether the model doesn't read this message.
@@ -317,6 +345,23 @@ mod tests {
         assert_eq!(texts(&chat), ["be brief", "two", "2"]);
         chat.leave_out(one, false);
         assert_eq!(texts(&chat).len(), 5);
+    }
+
+    #[test]
+    fn a_summary_is_read_in_place_of_what_is_left_out_and_in_its_branch_only() {
+        let mut chat = Conversation::new(Some("be brief".into()));
+        let one = ask(&mut chat, None, "one");
+        let first = answer(&mut chat, one, "1");
+        let two = ask(&mut chat, Some(first), "two");
+        answer(&mut chat, two, "2");
+        chat.leave_out(one, true);
+        chat.summary = Some(Summary { until: first, text: "counting".into() });
+        assert_eq!(texts(&chat), ["be brief\n\nWhat was said before, summed up:\ncounting", "two", "2"]);
+        let other = ask(&mut chat, None, "other");
+        answer(&mut chat, other, "?");
+        assert_eq!(texts(&chat), ["be brief", "other", "?"]);
+        chat.set_reading(vec![NodeId(99)], Some(Summary { until: NodeId(99), text: "x".into() }));
+        assert_eq!((chat.left_out(), chat.summary), (vec![], None));
     }
 
     #[test]

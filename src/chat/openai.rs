@@ -123,10 +123,6 @@ mod tests {
             (json!([{"role": "user", "content": 3}]), "neither text nor a list"),
             (json!([{"role": "user", "content": [{"type": "audio"}]}]), "\"audio\""),
             (json!([{"role": "user", "content": [{"type": "image"}]}]), "names no file"),
-            (
-                json!([{"role": "user", "content": [{"type": "image", "image": "http://x/a.png"}]}]),
-                "not fetched",
-            ),
             (json!([{"role": "assistant", "tool_calls": [{}]}]), "names no function"),
             (
                 json!([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "["}}]}]),

@@ -21,19 +21,8 @@ pub fn run(command: &ConfigCommand, explicit: Option<&Path>) -> Result<(), Strin
     let said = |error: ConfigError| error.to_string();
     match command {
         ConfigCommand::Show { origin } => {
-            let config = load(explicit)?;
             let mut out = String::new();
-            let flags = flags();
-            for key in &KEYS {
-                let given = flags.iter().find(|(name, _)| *name == key.name);
-                let (value, from) = match given {
-                    Some((_, value)) => (Some(value.clone()), Origin::Flag),
-                    None => holds(&config, key.name),
-                };
-                let line = match value {
-                    Some(value) => format!("{} = {}", key.name, shown(key, &value)),
-                    None => format!("{} is not set", key.name),
-                };
+            for (line, from) in all(explicit, &flags())? {
                 match origin {
                     true => out.push_str(&format!("{line:<44} # {}\n", one_line(&from.to_string()))),
                     false if from != Origin::Default => out.push_str(&format!("{line}\n")),
@@ -66,6 +55,53 @@ pub fn run(command: &ConfigCommand, explicit: Option<&Path>) -> Result<(), Strin
         ConfigCommand::Edit { keys: true } => keys::edit(preset(&load(explicit)?)),
         ConfigCommand::Edit { keys: false } => edit(),
     }
+}
+
+/// Every setting in a line, and where its value is from.
+fn all(explicit: Option<&Path>, flags: &[(&'static str, String)]) -> Result<Vec<(String, Origin)>, String> {
+    let config = load(explicit)?;
+    let line = |key: &'static Key| {
+        let given = flags.iter().find(|(name, _)| *name == key.name);
+        let (value, from) = match given {
+            Some((_, value)) => (Some(value.clone()), Origin::Flag),
+            None => holds(&config, key.name),
+        };
+        match value {
+            Some(value) => (format!("{} = {}", key.name, shown(key, &value)), from),
+            None => (format!("{} is not set", key.name), from),
+        }
+    };
+    Ok(KEYS.iter().map(line).collect())
+}
+
+/// For people, inside a chat: one setting, or all, and where their values are from. Flags hold for the chat and are
+/// told by it.
+///
+/// # Errors
+/// A sentence.
+pub fn report(explicit: Option<&Path>, name: &str) -> Result<String, String> {
+    let all = all(explicit, &[])?;
+    if !name.is_empty() {
+        known(name)?;
+    }
+    let path = user_file().map_err(|error| error.to_string())?;
+    let mut out = match name {
+        "" => format!("Settings of {} and the environment (/config NAME VALUE changes one)", path.display()),
+        _ => String::new(),
+    };
+    let mut unset = Vec::new();
+    for (key, (line, from)) in KEYS.iter().zip(all).filter(|(key, _)| name.is_empty() || key.name == name) {
+        if name.is_empty() && from == Origin::Default {
+            unset.push(key.name);
+            continue;
+        }
+        let newline = if out.is_empty() { "" } else { "\n" };
+        out.push_str(&format!("{newline}{line:<44} {}", one_line(&from.to_string())));
+    }
+    if !unset.is_empty() {
+        out.push_str(&format!("\nNot set, so their defaults hold: {}", unset.join(", ")));
+    }
+    Ok(out)
 }
 
 fn load(explicit: Option<&Path>) -> Result<Config, String> {

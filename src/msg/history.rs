@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::chat::conversation::{Answered, Conversation, Figures, Node, NodeId};
+use crate::chat::conversation::{Answered, Conversation, Figures, Node, NodeId, Summary};
 
 use super::{ConversationId, MAX_DRAFTS, TurnId, TurnStats};
 
@@ -35,6 +35,12 @@ pub enum HistoryCommand {
     SetSystem {
         conversation: ConversationId,
         system: Option<String>,
+    },
+    /// What the model doesn't read, and what it reads in its place.
+    SetReading {
+        conversation: ConversationId,
+        left_out: Vec<NodeId>,
+        summary: Option<Summary>,
     },
     /// Names an open conversation.
     Title {
@@ -80,7 +86,8 @@ impl HistoryCommand {
             | Self::Add { .. }
             | Self::Follow { .. }
             | Self::SetHead { .. }
-            | Self::SetSystem { .. } => false,
+            | Self::SetSystem { .. }
+            | Self::SetReading { .. } => false,
         }
     }
 }

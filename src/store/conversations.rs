@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rusqlite::{OptionalExtension, TransactionBehavior};
 
-use crate::chat::conversation::{Answered, Conversation, Node, NodeId, title_of};
+use crate::chat::conversation::{Answered, Conversation, Node, NodeId, Summary, title_of};
 use crate::chat::{Detail, Message, Part, Picture, Role};
 use crate::msg::StoredId;
 
@@ -142,6 +142,23 @@ impl Store {
         self.change(conversation, "UPDATE conversations SET system = ?2 WHERE id = ?1", &system)
     }
 
+    /// Keeps which messages the model doesn't read, and what it reads in their place: a text that stands for those up
+    /// to a row.
+    ///
+    /// # Errors
+    /// `Damaged` and `Database`.
+    pub fn set_reading(
+        &self,
+        conversation: StoredId,
+        left_out: &[i64],
+        summary: Option<(i64, String)>,
+    ) -> Result<(), StoreError> {
+        let left_out = (!left_out.is_empty()).then(|| json(&left_out));
+        let summary = summary.map(|summary| json(&summary));
+        self.change(conversation, "UPDATE conversations SET left_out = ?2 WHERE id = ?1", &left_out)?;
+        self.change(conversation, "UPDATE conversations SET summary = ?2 WHERE id = ?1", &summary)
+    }
+
     /// # Errors
     /// `Unknown`, `Damaged` and `Database`.
     pub fn rename(&self, conversation: StoredId, title: &str) -> Result<(), StoreError> {
@@ -220,11 +237,11 @@ impl Store {
     pub fn load(&self, stored: StoredId) -> Result<Kept, StoreError> {
         let title = self.title(stored, false)?;
         let failed = |error| self.failed(error);
-        let (system, head): (Option<String>, Option<i64>) = self
+        type Whole = (Option<String>, Option<i64>, Option<String>, Option<String>);
+        let sql = "SELECT system, head, left_out, summary FROM conversations WHERE id = ?1";
+        let (system, head, left_out, summary): Whole = self
             .db
-            .query_row("SELECT system, head FROM conversations WHERE id = ?1", [stored.0], |row| {
-                Ok((row.get(0)?, row.get(1)?))
-            })
+            .query_row(sql, [stored.0], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
             .map_err(failed)?;
         let mut pictures = self.pictures_of(stored).map_err(failed)?;
         let mut statement = self
@@ -257,7 +274,15 @@ impl Store {
             column().map_err(failed)?;
         }
         let head = head.and_then(|head| numbers.get(&head).copied());
-        Ok(Kept { stored, conversation: Conversation::restored(Some(title), system, nodes, head), rows })
+        let mut conversation = Conversation::restored(Some(title), system, nodes, head);
+        // What a newer program wrote differently is read in full.
+        let left_out: Vec<i64> =
+            left_out.and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default();
+        let summary: Option<(i64, String)> = summary.and_then(|json| serde_json::from_str(&json).ok());
+        let node = |row: &i64| numbers.get(row).copied();
+        let summary = summary.and_then(|(row, text)| Some(Summary { until: node(&row)?, text }));
+        conversation.set_reading(left_out.iter().filter_map(node).collect(), summary);
+        Ok(Kept { stored, conversation, rows })
     }
 
     fn pictures_of(&self, stored: StoredId) -> rusqlite::Result<HashMap<i64, Vec<Part>>> {
@@ -301,8 +326,8 @@ impl Store {
     }
 }
 
-fn json(answered: &Answered) -> String {
-    serde_json::to_string(answered).expect("plain numbers and texts are JSON")
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).expect("plain numbers and texts are JSON")
 }
 
 fn role_of(name: &str) -> Role {

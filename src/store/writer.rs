@@ -138,6 +138,7 @@ impl History {
             HistoryCommand::Add { .. }
             | HistoryCommand::SetHead { .. }
             | HistoryCommand::SetSystem { .. }
+            | HistoryCommand::SetReading { .. }
                 if self.is_off =>
             {
                 return Ok(None);
@@ -156,6 +157,14 @@ impl History {
             HistoryCommand::SetSystem { conversation, system } => {
                 let Some(open) = self.open.get(&conversation) else { return Ok(None) };
                 self.store.set_system(open.stored, system.as_deref()).map_err(Failure::Keeping)?;
+                return Ok(None);
+            }
+            HistoryCommand::SetReading { conversation, left_out, summary } => {
+                let Some(open) = self.open.get(&conversation) else { return Ok(None) };
+                let row = |node: NodeId| open.rows.get(node.0 as usize).copied();
+                let left_out: Vec<i64> = left_out.into_iter().filter_map(row).collect();
+                let summary = summary.and_then(|summary| Some((row(summary.until)?, summary.text)));
+                self.store.set_reading(open.stored, &left_out, summary).map_err(Failure::Keeping)?;
                 return Ok(None);
             }
             HistoryCommand::Title { conversation, title } => match self.open.get(&conversation) {

@@ -55,6 +55,12 @@ pub enum Slash {
     Context,
     Prompt,
     Drop(usize),
+    /// Off has everything read again.
+    Compact(Option<bool>),
+    /// The file as typed, or off; with nothing, say what holds.
+    Schema(Option<String>),
+    /// A setting, and what it is to be; with nothing, all of them.
+    Config(Option<(String, Option<String>)>),
     /// With nothing, it is chosen from a list.
     Persona(Option<String>),
     /// With nothing, it is chosen from a list.
@@ -181,12 +187,15 @@ pub const COMMANDS: &[Spec] = &[
     spec("mtp", "off|auto|N", "how many tokens the model guesses ahead"),
     spec("spec", "off|lane|tint", "those guesses as a line or as a tint of the answer (Ctrl+E)"),
     spec("system", "[TEXT]", "show or set the system prompt; off removes it"),
-    spec("persona", "[NAME]", "a system prompt of the settings; off removes it"),
+    spec("persona", "[NAME [KEY=VALUE…]]", "a system prompt of the settings; off removes it"),
     spec("preset", "[NAME]", "sampling as the settings call it"),
     spec("set", "[KEY VALUE]", "sampling settings; the value default undoes one"),
     spec("context", "", "what fills the context, message by message"),
     spec("prompt", "", "what the model reads, word for word"),
     spec("drop", "N", "leave message [N] and its answer out of what the model reads; again: back in"),
+    spec("compact", "[off]", "the model sums up all but the last question and reads that in its place"),
+    spec("schema", "[FILE|off]", "answers are JSON that this JSON Schema allows"),
+    spec("config", "[NAME [VALUE]]", "settings with where they are from; with a value, from the next start"),
     spec("theme", "[NAME]", "colours; alone, try them out"),
     spec("raw", "", "answers as they were written, without Markdown; again: with"),
     spec("mouse", "[on|off]", "the mouse here, or left to the terminal (F2)"),
@@ -254,6 +263,14 @@ pub fn parse(line: &str) -> Result<Line, String> {
         "context" => Slash::Context,
         "prompt" => Slash::Prompt,
         "drop" => Slash::Drop(parse_number(name, arguments)?.ok_or("/drop needs the number of a message")?),
+        "compact" => Slash::Compact(parse_switch(name, arguments)?),
+        "schema" => Slash::Schema(named(arguments)),
+        "config" => {
+            Slash::Config(named(arguments).map(|arguments| match arguments.split_once(char::is_whitespace) {
+                Some((name, value)) => (name.to_owned(), Some(value.trim().to_owned())),
+                None => (arguments, None),
+            }))
+        }
         "crop" => parse_crop(arguments)?,
         "file" if arguments.is_empty() => return Err("/file needs the path of a text file".into()),
         "file" => Slash::File(arguments.to_owned()),

@@ -25,6 +25,8 @@ pub enum Effect {
     Copy(String),
     /// Draw in this theme from now on.
     Theme(String),
+    /// Tell a person who looks elsewhere.
+    Notify(String),
     /// Do this beside the loop; its result comes back as a message.
     Work(Work),
     Quit,
@@ -64,6 +66,15 @@ pub enum Work {
     },
     /// Read text files for the draft.
     ReadFiles(Vec<PathBuf>),
+    /// Read what answers are to be held to.
+    ReadSchema(PathBuf),
+    /// Change any setting for the next start.
+    Configure {
+        setting: String,
+        value: String,
+    },
+    /// Say what a setting is and where from, or all of them.
+    ShowSettings(String),
     /// Find the files below the working folder.
     FindFiles,
     ListFolder(PathBuf),

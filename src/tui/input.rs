@@ -23,6 +23,8 @@ pub enum Input {
         height: u16,
     },
     Wheel(isize),
+    /// The terminal's window got or lost the keyboard.
+    Focus(bool),
     Click {
         column: u16,
         row: u16,
@@ -155,6 +157,7 @@ impl Input {
             Self::Paste(text) => Msg::Paste(text),
             Self::Resize { width, height } => Msg::Resize { width, height },
             Self::Wheel(rows) => Msg::Wheel(rows),
+            Self::Focus(on) => Msg::Focus(on),
             Self::Click { column, row } => Msg::Click { column, row },
             Self::Continued => Msg::Resumed,
             Self::Terminal(_) | Self::Signal(_) | Self::HungUp => return None,
@@ -274,7 +277,8 @@ fn input(event: Event) -> Option<Input> {
             }
             _ => None,
         },
-        Event::FocusGained | Event::FocusLost => None,
+        Event::FocusGained => Some(Input::Focus(true)),
+        Event::FocusLost => Some(Input::Focus(false)),
     }
 }
 

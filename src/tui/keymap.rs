@@ -285,6 +285,13 @@ impl Keymap {
         if begun { Meaning::Begun } else { Meaning::Nothing }
     }
 
+    /// Everything that a key may mean in the chat, alone or as the first of two.
+    pub fn meanings(&self, key: KeyEvent) -> impl Iterator<Item = &'static Binding> {
+        let press = Press::from(key);
+        let of = BINDINGS.iter().zip(&self.keys);
+        of.filter(move |(_, keys)| keys.iter().any(|keys| keys.0 == press)).map(|(binding, _)| binding)
+    }
+
     /// How a person presses an action: its keys, the first `n` of them.
     pub fn label(&self, binding_idx: usize, n: usize) -> String {
         let labels: Vec<String> = self.keys[binding_idx].iter().take(n).map(Sequence::label).collect();

@@ -98,6 +98,58 @@ impl Areas {
     }
 }
 
+impl Areas {
+    /// The areas of a chat whose finished part isn't drawn, from their first row on: `rows` of transcript, as far as the
+    /// screen has room.
+    pub fn inline(
+        width: u16,
+        height: u16,
+        rows: usize,
+        draft_rows: usize,
+        has_queue: bool,
+        n_chips: usize,
+        has_spec: bool,
+    ) -> Option<Self> {
+        if width < MIN_WIDTH || height < MIN_HEIGHT {
+            return None;
+        }
+        let framed = is_framed(height);
+        let composer_height = draft_rows.clamp(1, max_draft_rows(height)) as u16 + if framed { 2 } else { 0 };
+        let mut y = 0;
+        // The last row stays free of what is drawn again, so that the terminal doesn't scroll for nothing.
+        let mut left = height - 1 - composer_height;
+        let mut take = |wanted: u16| {
+            let taken = wanted.min(left);
+            left -= taken;
+            taken
+        };
+        let (header, status) = (take(1), take(1));
+        let queue = take(u16::from(has_queue));
+        let chips = take(n_chips.min(MAX_CHIP_ROWS) as u16);
+        let spec = take(u16::from(has_spec && width >= WIDE && height >= 14));
+        let transcript = take(u16::try_from(rows).unwrap_or(u16::MAX));
+        let mut next = |height: u16| {
+            let area = Rect { x: 0, y, width, height };
+            y += height;
+            area
+        };
+        let transcript = next(transcript);
+        let transcript = Rect { x: 1, width: (width - 2).min(MAX_TEXT_WIDTH), ..transcript };
+        let (header, status) = (next(header), next(status));
+        Some(Self {
+            header,
+            rule: None,
+            transcript,
+            status,
+            spec: (spec > 0).then(|| next(spec)),
+            queue: (queue > 0).then(|| next(queue)),
+            chips: (chips > 0).then(|| next(chips)),
+            composer: next(composer_height),
+            framed,
+        })
+    }
+}
+
 /// Columns of the draft.
 pub fn draft_width(width: u16, height: u16) -> usize {
     // A frame and a space on both sides, or a prompt mark and a space.

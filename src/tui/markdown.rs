@@ -73,15 +73,21 @@ fn blocks(text: &str) -> Vec<Range<usize>> {
     let mut blocks: Vec<Range<usize>> = Vec::new();
     let mut depth = 0;
     let mut open_end = 0;
+    // Up to where there is text, or the mark of an item: what a container has behind that is no part of it.
+    let mut text_end = 0;
     for (event, range) in Parser::new_ext(text, options()).into_offset_iter() {
         let begins = depth == 0;
-        match event {
-            Event::Start(_) => depth += 1,
-            Event::End(_) => depth -= 1,
-            _ => {}
-        }
+        let line = text[..range.start].rfind('\n').map_or(0, |newline| newline + 1);
         if begins {
-            let line = text[..range.start].rfind('\n').map_or(0, |newline| newline + 1);
+            // A list reaches over definitions behind it, which stand on their own if an empty line parts them. They go
+            // with the lines right below them, as in a text that begins there.
+            let above = directly_above(text, line);
+            if above < line && above >= text_end {
+                open_end = open_end.min(above);
+                if let Some(last) = blocks.last_mut() {
+                    last.end = last.end.min(above);
+                }
+            }
             // Definitions of links are no blocks to the parser. They belong to the next one: its first line may
             // still become a part of them.
             let start = match text[open_end..line.max(open_end)].find(|c: char| !c.is_whitespace()) {
@@ -89,6 +95,20 @@ fn blocks(text: &str) -> Vec<Range<usize>> {
                 None => line.max(open_end),
             };
             blocks.push(start..range.end);
+        }
+        match event {
+            Event::Start(Tag::Item) => text_end = text_end.max(range.start + 1),
+            Event::Start(_) => {}
+            Event::End(TagEnd::CodeBlock | TagEnd::Table | TagEnd::HtmlBlock | TagEnd::Heading(_)) => {
+                text_end = text_end.max(range.end);
+            }
+            Event::End(_) => {}
+            _ => text_end = text_end.max(range.end),
+        }
+        match event {
+            Event::Start(_) => depth += 1,
+            Event::End(_) => depth -= 1,
+            _ => {}
         }
         open_end = open_end.max(range.end);
         // The end that a block begins with may be too early: a list's, before lines that go on lazily.
@@ -102,6 +122,15 @@ fn blocks(text: &str) -> Vec<Range<usize>> {
         blocks.push(line.max(start)..text.len());
     }
     blocks
+}
+
+/// Where the lines begin that stand above this one without an empty line between.
+fn directly_above(text: &str, line: usize) -> usize {
+    let mut start = line;
+    for above in text[..line].split_inclusive('\n').rev().take_while(|above| !above.trim().is_empty()) {
+        start -= above.len();
+    }
+    start
 }
 
 /// The code blocks of a text, without their fences.

@@ -41,6 +41,8 @@ pub enum Msg {
     Resumed,
     /// What pictures the terminal can show.
     Graphics(Graphics),
+    /// The terminal's window got or lost the keyboard.
+    Focus(bool),
     /// The result of some work.
     Done(Done),
 }
@@ -77,6 +79,12 @@ pub enum Done {
     },
     /// Names and texts; an error is a sentence.
     FilesRead(Result<Vec<(String, String)>, String>),
+    /// Its name and content; an error is a sentence.
+    SchemaRead(Result<(String, serde_json::Value), String>),
+    /// The setting; an error is a sentence.
+    Configured(Result<String, String>),
+    /// An error is a sentence.
+    Settings(Result<String, String>),
     /// A theme can't be used; a sentence.
     ThemeRefused(String),
     Highlighted(Vec<highlight::Done>),

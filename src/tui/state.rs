@@ -1,13 +1,13 @@
 //! Everything the interface knows, as plain data. The update changes it, the view reads it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use ratatui::layout::Rect;
 
-use crate::chat::conversation::title_of;
+use crate::chat::conversation::{Summary, title_of};
 use crate::chat::{Conversation, Detail, NodeId};
 use crate::msg::{
     ConversationId, ExaminationId, ModelInfo, PictureId, SamplingOptions, StoredId, TurnId, TurnOptions,
@@ -25,7 +25,9 @@ use super::layout::{self, Areas};
 use super::list::List;
 use super::markdown::highlight::Highlights;
 use super::models::{ModelList, Models};
+use super::notify::Notify;
 use super::page::Page;
+use super::persona::Facts;
 use super::picker::Picker;
 use super::pictures::graphics::{Environment, Graphics, Images, Protocol};
 use super::theme::Tone;
@@ -64,6 +66,8 @@ pub struct TuiSettings {
     /// Where the person's own themes are.
     pub themes_folder: Option<PathBuf>,
     pub keymap: Keymap,
+    /// What is finished goes into the terminal's scrollback.
+    pub inline: bool,
     /// The mouse's wheel and clicks are for the chat.
     pub mouse: bool,
     /// Pages slide.
@@ -73,8 +77,10 @@ pub struct TuiSettings {
     pub personas: Vec<(String, String)>,
     /// The persona to begin with, if the system prompt is one.
     pub persona: Option<String>,
+    pub facts: Facts,
     pub presets: Vec<(String, SamplingOptions)>,
     pub overflow: Overflow,
+    pub notify: Notify,
 }
 
 /// What is done with a prompt that is longer than the context.
@@ -86,6 +92,31 @@ pub enum Overflow {
     Error,
     /// Leaves out as much of the beginning as is needed.
     DropOldest,
+}
+
+/// How a chat is shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// On the whole screen.
+    #[default]
+    Full,
+    /// Below what the terminal shows already; what is done stays in its scrollback.
+    Inline,
+    /// Line by line.
+    Plain,
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "full" => Ok(Self::Full),
+            "inline" => Ok(Self::Inline),
+            "plain" => Ok(Self::Plain),
+            _ => Err("expected full, inline or plain".into()),
+        }
+    }
 }
 
 impl FromStr for Overflow {
@@ -183,14 +214,25 @@ pub struct State {
     pub stash: Vec<Draft>,
     pub personas: Vec<(String, String)>,
     pub persona: Option<String>,
+    /// What was given with its name.
+    pub persona_vars: BTreeMap<String, String>,
+    /// What personas can name; the model's part of it comes with the model.
+    pub facts: Facts,
     pub presets: Vec<(String, SamplingOptions)>,
+    /// The file whose schema holds for the answers.
+    pub schema: Option<String>,
     pub overflow: Overflow,
+    /// The terminal's window has the keyboard, as far as it tells.
+    pub is_focused: bool,
     pub last_examination: ExaminationId,
     pub examining: Option<Examining>,
+    pub compacting: Option<Compacting>,
     pub notice: Option<Notice>,
     /// Until then a second Ctrl+C quits.
     pub quit_armed_until: Option<Duration>,
     pub mouse: bool,
+    /// In a chat whose finished part is in the terminal's scrollback: the entries that are there.
+    pub n_printed: Option<usize>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -217,7 +259,7 @@ pub enum Scroll {
 }
 
 /// What `/undo` takes back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Undo {
     /// Another branch was shown, or begun; this was the head before.
     Head(Option<NodeId>),
@@ -226,6 +268,23 @@ pub enum Undo {
         head: Option<NodeId>,
     },
     Deleted(StoredId),
+    /// The model read other messages before.
+    Reading {
+        left_out: Vec<NodeId>,
+        summary: Option<Summary>,
+    },
+}
+
+/// A summary that the model writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compacting {
+    pub turn: TurnId,
+    /// The last message that it stands for.
+    pub until: NodeId,
+    pub n_messages: usize,
+    /// As far as it has come.
+    pub n_tokens: usize,
+    pub text: String,
 }
 
 /// Where keys go while nothing is open.
@@ -334,13 +393,19 @@ impl State {
             stash: Vec::new(),
             personas: settings.personas,
             persona: settings.persona,
+            persona_vars: BTreeMap::new(),
+            facts: settings.facts,
             presets: settings.presets,
+            schema: None,
             overflow: settings.overflow,
+            is_focused: true,
             last_examination: ExaminationId(0),
             examining: None,
+            compacting: None,
             notice: None,
             quit_armed_until: None,
             mouse: settings.mouse,
+            n_printed: settings.inline.then_some(0),
         };
         state.layout();
         state
@@ -371,7 +436,19 @@ impl State {
         let draft_rows = self.composer.n_rows(layout::max_draft_rows(self.height));
         let (has_queue, n_chips) = (!self.queue.is_empty(), self.attached.len());
         let has_spec = self.spec_view != SpecView::Off && self.drafting().is_some();
+        if let Some(n_printed) = self.n_printed.filter(|_| !self.has_overlay()) {
+            // A list above the draft needs rows to be drawn over.
+            let offers =
+                self.completion.as_ref().map_or(0, |it| it.matches.len().min(8) + usize::from(it.searching));
+            let rows = self.transcript.rows_from(n_printed).max(offers);
+            return Areas::inline(self.width, self.height, rows, draft_rows, has_queue, n_chips, has_spec);
+        }
         Areas::new(self.width, self.height, draft_rows, has_queue, n_chips, has_spec)
+    }
+
+    /// Something covers the chat.
+    pub fn has_overlay(&self) -> bool {
+        self.page.is_some() || self.list.is_some() || self.picker.is_some() || self.models.open.is_some()
     }
 
     /// The figures of the newest answer, if something was drafted for it.
@@ -393,6 +470,10 @@ impl State {
     /// The first transcript row in sight, for this many rows of screen.
     pub fn top_row(&self, height: usize) -> usize {
         let last_top = self.transcript.n_rows().saturating_sub(height);
+        if let Some(n_printed) = self.n_printed.filter(|_| !self.has_overlay()) {
+            // What was printed can be scrolled back to by the terminal.
+            return last_top.max(self.transcript.n_rows() - self.transcript.rows_from(n_printed));
+        }
         match self.scroll {
             Scroll::Follow => last_top,
             Scroll::At { entry_idx, row_idx } => {

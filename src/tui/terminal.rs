@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use crossterm::event::{
-    DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture,
-    KeyboardEnhancementFlags, PopKeyboardEnhancementFlags, PushKeyboardEnhancementFlags,
+    DisableBracketedPaste, DisableFocusChange, DisableMouseCapture, EnableBracketedPaste, EnableFocusChange,
+    EnableMouseCapture, KeyboardEnhancementFlags, PopKeyboardEnhancementFlags, PushKeyboardEnhancementFlags,
 };
 use crossterm::style::Print;
 use crossterm::terminal::{
@@ -28,6 +28,8 @@ const NO_ALTERNATE_SCROLL: &str = "\x1b[?1007l";
 
 static ENTERED: AtomicBool = AtomicBool::new(false);
 static KEYBOARD_ENHANCED: AtomicBool = AtomicBool::new(false);
+/// The alternate screen is ours, or is to be.
+static ALTERNATE: AtomicBool = AtomicBool::new(true);
 static MOUSE_CAPTURED: AtomicBool = AtomicBool::new(false);
 
 /// The terminal, taken over. Dropping it gives it back.
@@ -43,8 +45,9 @@ pub struct Screen {
 impl Screen {
     /// # Errors
     /// When the terminal can't be switched, for example because there is none.
-    pub fn enter() -> io::Result<Self> {
+    pub fn enter(alternate: bool) -> io::Result<Self> {
         install_panic_hook();
+        ALTERNATE.store(alternate, Ordering::SeqCst);
         take_over()?;
         match Terminal::new(CrosstermBackend::new(io::stdout())) {
             Ok(terminal) => {
@@ -80,6 +83,23 @@ impl Screen {
         execute!(io::stdout(), EndSynchronizedUpdate)
     }
 
+    pub fn is_alternate(&self) -> bool {
+        ALTERNATE.load(Ordering::SeqCst)
+    }
+
+    /// Goes to the screen that keeps nothing, or back to the other.
+    ///
+    /// # Errors
+    /// When the terminal can't be written.
+    pub fn alternate(&mut self, on: bool) -> io::Result<()> {
+        ALTERNATE.store(on, Ordering::SeqCst);
+        self.forget();
+        match on {
+            true => execute!(io::stdout(), EnterAlternateScreen, Print(NO_ALTERNATE_SCROLL)),
+            false => execute!(io::stdout(), LeaveAlternateScreen),
+        }
+    }
+
     /// Forgets what is on the screen, so that the next drawing draws every cell.
     pub fn forget(&mut self) {
         self.forgotten = true;
@@ -109,14 +129,22 @@ impl Screen {
         }
     }
 
+    /// Writes a control sequence that shows nothing.
+    ///
+    /// # Errors
+    /// When the terminal can't be written.
+    pub fn write(&mut self, sequence: &str) -> io::Result<()> {
+        let mut out = io::stdout();
+        out.write_all(sequence.as_bytes())?;
+        out.flush()
+    }
+
     /// Asks the terminal to put a text into its clipboard, also that of another machine over SSH.
     ///
     /// # Errors
     /// When the terminal can't be written.
     pub fn copy(&mut self, text: &str) -> io::Result<()> {
-        let mut out = io::stdout();
-        write!(out, "\x1b]52;c;{}\x07", BASE64_STANDARD.encode(text))?;
-        out.flush()
+        self.write(&format!("\x1b]52;c;{}\x07", BASE64_STANDARD.encode(text)))
     }
 
     /// Gives the terminal back and stops the process, until the shell continues it.
@@ -176,7 +204,12 @@ fn take_over() -> io::Result<()> {
     ENTERED.store(true, Ordering::SeqCst);
     #[cfg(unix)]
     stderr::hush();
-    execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste, Print(NO_ALTERNATE_SCROLL))
+    let alternate = match ALTERNATE.load(Ordering::SeqCst) {
+        true => execute!(io::stdout(), EnterAlternateScreen, Print(NO_ALTERNATE_SCROLL)),
+        false => Ok(()),
+    };
+    alternate
+        .and_then(|()| execute!(io::stdout(), EnableBracketedPaste, EnableFocusChange))
         .inspect_err(|_| restore())
 }
 
@@ -195,7 +228,11 @@ pub fn restore() {
     if MOUSE_CAPTURED.swap(false, Ordering::SeqCst) {
         let _ = queue!(out, DisableMouseCapture);
     }
-    let _ = queue!(out, DisableBracketedPaste, LeaveAlternateScreen, cursor::Show);
+    let _ = queue!(out, DisableFocusChange, DisableBracketedPaste);
+    if ALTERNATE.load(Ordering::SeqCst) {
+        let _ = queue!(out, LeaveAlternateScreen);
+    }
+    let _ = queue!(out, cursor::Show);
     let _ = out.flush();
     let _ = disable_raw_mode();
     #[cfg(unix)]

@@ -341,6 +341,11 @@ impl Transcript {
         self.entries.iter().all(|cached| matches!(cached.entry, Entry::Note { .. }))
     }
 
+    /// All entries; messages with their place in the tree and their number on the screen.
+    pub fn numbered_entries(&self) -> impl Iterator<Item = (Option<(NodeId, usize)>, &Entry)> {
+        self.entries.iter().map(|cached| (cached.message, &cached.entry))
+    }
+
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
         self.entries.iter().map(|cached| &cached.entry)
     }
@@ -414,9 +419,10 @@ impl Transcript {
                 cached.forget();
             }
             cached.code_before = code_before;
-            // How many rows and code blocks it has must be known, if only for another width.
+            // How many rows and code blocks it has must be known, if only about: it is not wrapped before it is seen
+            // or there is time, and until then its rows are empty.
             if cached.rows.is_empty() {
-                cached.wrap(width, &self.looks, highlights);
+                cached.guess(width);
             }
             code_before += cached.n_code;
         }
@@ -469,6 +475,20 @@ impl Transcript {
     /// Rows of one entry, with the empty row that parts it from the next.
     pub fn entry_rows(&self, entry_idx: usize) -> &[Row] {
         self.entries.get(entry_idx).map(|cached| cached.rows.as_slice()).unwrap_or_default()
+    }
+
+    /// Entries at the beginning that can't change any more: an answer that has ended, and what stands before it.
+    pub fn n_finished(&self) -> usize {
+        let is_writing = |entry: &Entry| matches!(entry, Entry::Answer(answer) if !matches!(answer.phase, Phase::Ended(_)));
+        let end = self.entries().position(is_writing).unwrap_or(self.entries.len());
+        // A question waits for its answer: its pictures may still be on their way.
+        let questions = self.entries[..end].iter().rev().take_while(|it| matches!(it.entry, Entry::User(_)));
+        end - questions.count()
+    }
+
+    /// Rows from an entry on.
+    pub fn rows_from(&self, entry_idx: usize) -> usize {
+        (entry_idx..self.entries.len()).map(|idx| self.entry_rows(idx).len()).sum()
     }
 
     pub fn n_rows(&self) -> usize {
@@ -535,6 +555,25 @@ impl Cached {
             code_before: 0,
             previews: Vec::new(),
         }
+    }
+
+    /// About as many rows and code blocks as it will have.
+    fn guess(&mut self, width: usize) {
+        let columns = width.saturating_sub(INDENT).max(1);
+        let rows_of =
+            |text: &str| text.lines().map(|line| line.len().div_ceil(columns).max(1)).sum::<usize>();
+        let n_rows = match &self.entry {
+            Entry::User(question) => 2 + question.attached.len() + rows_of(question.raw()),
+            Entry::Answer(answer) => {
+                let text = answer.text.raw();
+                let fences = text.lines().filter(|line| line.trim_start().starts_with("```"));
+                self.n_code = fences.count().div_ceil(2);
+                3 + rows_of(text)
+            }
+            Entry::Note { text, .. } => 1 + rows_of(text),
+        };
+        self.rows = vec![Row::new(); n_rows];
+        self.forget();
     }
 
     fn refresh(&mut self, width: usize, looks: &Looks, highlights: &Highlights) {
@@ -725,7 +764,7 @@ fn thinking_head(answer: &Answer, width: usize, looks: &Looks) -> Row {
 }
 
 /// What is said below an answer that didn't end by itself.
-fn ending_mark(answer: &Answer, ending: &Ending) -> Option<(Tone, String)> {
+pub fn ending_mark(answer: &Answer, ending: &Ending) -> Option<(Tone, String)> {
     let no_answer = answer.text.shown().trim().is_empty();
     let only_thinking = no_answer && !answer.thinking.shown().trim().is_empty();
     match ending {

@@ -1,6 +1,7 @@
 //! How the state changes: `(State, Msg) -> effects`, without clocks, files or channels.
 
 mod attach;
+mod compact;
 mod compare;
 mod completion;
 mod copy;
@@ -76,6 +77,12 @@ pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
         Msg::Graphics(graphics) => {
             state.graphics = graphics;
             attach::make_previews(state)
+        }
+        Msg::Focus(on) => {
+            state.is_focused = on;
+            // Some terminals forget the pictures of a window that was behind another.
+            let forgets = on && state.graphics.draws_outside_cells();
+            if forgets { vec![Effect::Redraw] } else { Vec::new() }
         }
         Msg::Done(done) => finished(state, done),
     }
@@ -178,6 +185,28 @@ fn finished(state: &mut State, done: Done) -> Vec<Effect> {
         }
         Done::Cropped { picture, part } => attach::cropped(state, picture, part),
         Done::FilesRead(result) => attach::files_read(state, result),
+        Done::SchemaRead(result) => {
+            slash::schema_read(state, result);
+            Vec::new()
+        }
+        Done::Configured(Ok(setting)) => {
+            notify(
+                state,
+                Tone::Faint,
+                format!("{} holds from the next start", sanitize::one_line(&setting)),
+                6,
+            );
+            Vec::new()
+        }
+        Done::Settings(Ok(text)) => {
+            note(state, Tone::Faint, text);
+            follow(state);
+            Vec::new()
+        }
+        Done::Configured(Err(problem)) | Done::Settings(Err(problem)) => {
+            notify(state, Tone::Error, sanitize::one_line(&problem), 8);
+            Vec::new()
+        }
         Done::ThemeRefused(problem) => {
             notify(state, Tone::Error, sanitize::one_line(&problem), 8);
             Vec::new()
@@ -266,6 +295,12 @@ fn follow(state: &mut State) {
 }
 
 /// Sends the first waiting message, if nothing is in its way.
+/// A line that was typed as a whole: a command or a message.
+pub fn typed(state: &mut State, line: &str) -> Vec<Effect> {
+    state.composer.set_text(line);
+    keys::send(state)
+}
+
 fn send_queued(state: &mut State) -> Vec<Effect> {
     if state.active.is_some() || !matches!(state.model, Model::Ready(_)) {
         return Vec::new();

@@ -25,8 +25,9 @@ use super::transcript::Row;
 pub fn draw(frame: &mut Frame, state: &State, theme: Theme) {
     // The terminal may have another size than the state heard of: a resize is still on its way.
     let screen = frame.area();
-    let Some(areas) = state.areas().filter(|_| screen.width >= state.width && screen.height >= state.height)
-    else {
+    let areas =
+        state.areas().filter(|areas| screen.width >= state.width && screen.height >= areas.composer.bottom());
+    let Some(areas) = areas else {
         frame.render_widget(Line::styled("too small", theme.style(Tone::Warning)), first_row(screen));
         return;
     };
@@ -84,12 +85,7 @@ pub fn pixels(state: &State) -> Vec<(i32, Preview)> {
 /// Something is drawn over the transcript. Pixels outside of the cells would show through it, and what it leaves
 /// behind would stay on them.
 fn is_covered(state: &State) -> bool {
-    let lists_files = state.completion.as_ref().is_some_and(|it| it.searching || !it.matches.is_empty());
-    state.page.is_some()
-        || state.list.is_some()
-        || state.picker.is_some()
-        || state.models.open.is_some()
-        || lists_files
+    state.has_overlay() || state.completion.as_ref().is_some_and(|it| it.searching || !it.matches.is_empty())
 }
 
 fn first_row(area: Rect) -> Rect {

@@ -47,8 +47,11 @@ pub fn work(work: Work, folder: &Path) -> Done {
             let path = folder.join(path);
             Done::Exported(write_new(&path, &text).map(|()| path))
         }
-        // The program does that, which knows of files of settings.
+        // The program does these, which knows of files of settings.
         Work::Keep { .. } => Done::Kept(Ok(())),
+        Work::Configure { setting, .. } => Done::Configured(Ok(setting)),
+        Work::ShowSettings(_) => Done::Settings(Ok(String::new())),
+        Work::ReadSchema(path) => Done::SchemaRead(read_schema(&folder.join(path))),
         Work::Crop { picture, bytes, region } => {
             Done::Cropped { picture, part: one_at_a_time(|| preview::crop(&bytes, region)) }
         }
@@ -76,6 +79,16 @@ fn read_text(path: &Path) -> Result<(String, String), String> {
     match String::from_utf8(bytes) {
         Ok(text) if !text.contains('\0') => Ok((path.to_string_lossy().into_owned(), text)),
         _ => Err(format!("{shown} is no text; pictures are attached by /image")),
+    }
+}
+
+fn read_schema(path: &Path) -> Result<(String, serde_json::Value), String> {
+    let (name, text) = read_text(path)?;
+    let schema: serde_json::Value =
+        serde_json::from_str(&text).map_err(|error| format!("{name} is no JSON: {error}"))?;
+    match schema {
+        serde_json::Value::Object(_) | serde_json::Value::Bool(_) => Ok((name, schema)),
+        _ => Err(format!("{name} is no JSON Schema: that is an object")),
     }
 }
 

@@ -21,7 +21,7 @@ fn command(dir: &Path, args: &[&str]) -> Command {
         command.arg("--model").arg(model());
     }
     command.current_dir(dir).env_remove("LOQUAT_CONTEXT").env("LOQUAT_DEVICE", "cpu");
-    command.env("LOQUAT_SAVED_STATES", "off").env("LOQUAT_CONFIG_DIR", "/nowhere");
+    command.env("LOQUAT_SAVED_STATES", "off").env("LOQUAT_CONFIG_DIR", "/nowhere").env("LOQUAT_LOG", "off");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

@@ -14,7 +14,7 @@ fn model(case: &str) -> PathBuf {
 fn loquat(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_loquat"));
     command.args(args).env_remove("LOQUAT_MODEL").env_remove("LOQUAT_CONTEXT").env("LOQUAT_DEVICE", "cpu");
-    command.env("LOQUAT_SAVED_STATES", "off").env("LOQUAT_CONFIG_DIR", "/nowhere");
+    command.env("LOQUAT_SAVED_STATES", "off").env("LOQUAT_CONFIG_DIR", "/nowhere").env("LOQUAT_LOG", "off");
     command
 }
 

@@ -14,7 +14,7 @@ fn run(args: &[&str], stdin: &str) -> Output {
     for name in ["LOQUAT_MODEL", "LOQUAT_CONTEXT", "LOQUAT_DEVICE", "LOQUAT_QUANT"] {
         command.env_remove(name);
     }
-    command.env("LOQUAT_SAVED_STATES", "off").env("LOQUAT_CONFIG_DIR", "/nowhere");
+    command.env("LOQUAT_SAVED_STATES", "off").env("LOQUAT_CONFIG_DIR", "/nowhere").env("LOQUAT_LOG", "off");
     let input = tempfile::NamedTempFile::new().unwrap();
     fs::write(&input, stdin).unwrap();
     command.stdin(Stdio::from(input.reopen().unwrap())).output().unwrap()

@@ -14,6 +14,8 @@ mod hub_cli;
 mod installation;
 mod layers;
 mod manual;
+#[cfg(unix)]
+mod plain;
 mod pty;
 mod remote;
 mod schemas;

@@ -257,3 +257,49 @@ fn with_pictures_off_the_terminal_is_asked_nothing_about_them() {
         assert!(!terminal.has_written(question), "{question:?}");
     }
 }
+
+#[test]
+fn what_is_finished_stays_in_the_scrollback_of_a_chat_in_line() {
+    let arguments = ["--inline", "--model", "demo", "--temperature", "0"];
+    let mut terminal = Terminal::start(Path::new(env!("CARGO_BIN_EXE_loquat")), &arguments, 80, 24);
+    terminal.wait_for_text("Write a message");
+    terminal.send("How do I quit?\r");
+    terminal.wait_for_text("Press Ctrl+D on an empty draft");
+    terminal.wait_for_text("ready");
+    assert!(!terminal.has_written("\x1b[?1049h"), "the screen is the terminal's own");
+    // What covers the chat has a screen of its own, and leaves this one as it was.
+    terminal.send("\x1bOP");
+    terminal.wait_for("help", vt100::Screen::alternate_screen);
+    terminal.wait_for_text("Keys");
+    terminal.send("\x1b");
+    terminal.wait_for("the chat", |screen| !screen.alternate_screen());
+    terminal.wait_for_text("Write a message");
+    terminal.send("/th");
+    terminal.wait_for_text("/theme");
+    terminal.send("\x15");
+    terminal.wait_for("no list", |screen| !screen.contents().contains("/theme"));
+    terminal.send("\x04");
+    assert_eq!(terminal.wait_for_exit(), 0);
+    let screen = terminal.screen();
+    assert!(screen.contains("How do I quit?") && screen.contains("Press Ctrl+D"), "{screen}");
+    assert!(!screen.contains("Write a message"), "{screen}");
+    terminal.wait_for_bytes("\x1b[?2004l");
+    assert!(!terminal.is_raw());
+}
+
+#[test]
+fn keys_are_tried_out_and_the_terminal_is_given_back() {
+    let mut terminal =
+        Terminal::start(Path::new(env!("CARGO_BIN_EXE_loquat")), &["keys", "--probe"], 100, 24);
+    terminal.wait_for_text("Ctrl+C twice ends");
+    terminal.send("\x12\x1b[5~q");
+    terminal.wait_for_text("search_history");
+    terminal.wait_for_text("page_up");
+    terminal.wait_for_text("typed");
+    terminal.send("\x1b[200~pasted\x1b[201~");
+    terminal.wait_for_text("a paste of 6 characters");
+    terminal.send("\x03\x03");
+    assert_eq!(terminal.wait_for_exit(), 0);
+    terminal.wait_for_bytes("\x1b[?2004l");
+    assert!(!terminal.is_raw());
+}

@@ -10,7 +10,11 @@ use serde_json::{Value, json};
 
 fn loquat(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_loquat"));
-    command.args(args).env("LOQUAT_CONFIG_DIR", "/nowhere").env("LOQUAT_SAVED_STATES", "off");
+    command
+        .args(args)
+        .env("LOQUAT_CONFIG_DIR", "/nowhere")
+        .env("LOQUAT_LOG", "off")
+        .env("LOQUAT_SAVED_STATES", "off");
     command.env_remove("LOQUAT_MODEL").env_remove("LOQUAT_ENGINE").env("LOQUAT_DEVICE", "cpu");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command

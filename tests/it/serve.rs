@@ -19,6 +19,7 @@ impl Server {
         command.args(["serve", "--port", "0", "--model", "demo", "--device", "cpu"]).args(args);
         command
             .env("LOQUAT_CONFIG_DIR", "/nowhere")
+            .env("LOQUAT_LOG", "off")
             .env("LOQUAT_SAVED_STATES", "off")
             .env_remove("LOQUAT_SERVE_KEY");
         if let Some(key) = key {
@@ -251,6 +252,7 @@ fn other_machines_are_served_only_with_a_key() {
     let output = Command::new(env!("CARGO_BIN_EXE_loquat"))
         .args(["serve", "--port", "0", "--host", "0.0.0.0", "--model", "demo"])
         .env("LOQUAT_CONFIG_DIR", "/nowhere")
+        .env("LOQUAT_LOG", "off")
         .env_remove("LOQUAT_SERVE_KEY")
         .output()
         .unwrap();

@@ -216,3 +216,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn html_behind_a_footnote_that_ends_a_list_is_the_same_when_it_streams() {
+    let text = "- item\n\n- item\n- item\n\n\n[^1]: note\n<br>\ntext and *more* of it\n- item";
+    for cut in 1..text.len() {
+        let (mut rows, mut settled) = (Vec::new(), Settled::default());
+        for part in [&text[..cut], text] {
+            rows.truncate(settled.n_rows);
+            (settled, _) = render(part.trim_end(), settled, 20, 0, 0, &Highlights::default(), &mut rows);
+        }
+        assert_eq!(
+            drawn(&rows),
+            drawn(&rendered(text, 20)),
+            "cut at {cut}: {:?}",
+            super::blocks(&text[..cut])
+        );
+    }
+}

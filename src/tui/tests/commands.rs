@@ -94,3 +94,39 @@ fn themes_are_tried_out_in_their_list() {
     let kept = Effect::Work(Work::Keep { setting: "ui.theme", value: "night".into() });
     assert_eq!(run.effects[run.effects.len() - 2..], [theme("night"), kept], "and for the next start");
 }
+
+#[test]
+fn a_persona_names_what_is_known_and_what_is_given() {
+    let text = "I am {{ model }} on {{ date }}, for {{ vars.who | default('all') }}";
+    let settings = |persona: Option<&str>| TuiSettings {
+        personas: vec![("host".into(), text.into()), ("bad".into(), "{{ nobody }}".into())],
+        persona: persona.map(str::to_owned),
+        system: persona.map(|_| text.to_owned()),
+        facts: crate::tui::persona::Facts { date: "2026-12-01".into(), ..Default::default() },
+        ..TuiSettings::default()
+    };
+    let run = play_with(settings(None), 80, 24, "~loaded /persona host who=Ada Lovelace<enter>");
+    let system = run.state.chat.system.unwrap();
+    assert!(system.ends_with(" on 2026-12-01, for Ada Lovelace"), "{system}");
+    // One that the settings name is made when the model is known.
+    let run = play_with(settings(Some("host")), 80, 24, "~loaded");
+    let system = run.state.chat.system.unwrap();
+    assert!(!system.contains('{') && system.ends_with("for all"), "{system}");
+    let mut run = play_with(settings(None), 80, 24, "~loaded /persona bad<enter>");
+    assert!(run.screen().contains("Persona bad can't be used"), "{}", run.screen());
+}
+
+#[test]
+fn who_looks_elsewhere_is_told_of_a_long_answer() {
+    let told = |focused: bool, seconds: u64| {
+        let mut run = play("");
+        run.message(Msg::Focus(focused));
+        run.play("one<enter> ~start(5) ~delta(a)");
+        let stats = TurnStats { decode_time: Duration::from_secs(seconds), ..TurnStats::default() };
+        let turn = run.state.last_turn;
+        run.message(Msg::Session(Event::TurnFinished { turn, finish: Finish::Stop, stats }));
+        run.effects.iter().any(|effect| *effect == Effect::Notify("The answer is there: one".into()))
+    };
+    assert!(told(false, 11));
+    assert!(!told(true, 11) && !told(false, 2));
+}

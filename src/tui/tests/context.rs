@@ -1,7 +1,7 @@
 //! What fills the context, what is done when it is full, and answers side by side.
 
 use super::*;
-use crate::msg::SamplingOptions;
+use crate::msg::{HistoryCommand, SamplingOptions};
 use crate::tui::state::Overflow;
 
 const TWO: &str =
@@ -183,4 +183,37 @@ fn a_part_of_a_picture_is_cut_out_and_comes_back_whole() {
     run.play("/crop 1 off<enter>");
     assert_eq!(run.state.attached[0].what.name, "a.png");
     assert!(play("/crop 1 left<enter>").screen().contains("There is no picture 1"));
+}
+
+#[test]
+fn what_is_older_is_summed_up_by_the_model_and_read_again_when_that_is_taken_back() {
+    let mut run = play(&format!("{TWO} /compact<enter>"));
+    assert_eq!(opened(&run), ["one", "first answer"]);
+    let asked = run.submitted();
+    assert!(asked[2].starts_with("Sum up our conversation"), "{asked:?}");
+    assert!(run.screen().contains("summing up"));
+    run.play("~start(9) ~delta(counting) ~finish");
+    let screen = run.screen();
+    assert!(screen.contains("In place of the older 2 messages") && screen.contains("counting"), "{screen}");
+    assert!(screen.contains("left out [1]") && screen.contains("summed up"), "{screen}");
+    run.play("three<enter>");
+    assert_eq!(opened(&run), ["What was said before, summed up:\ncounting", "two", "second"]);
+    run.play("~start(3) ~delta(x) ~finish /compact off<enter> four<enter>");
+    assert_eq!(opened(&run), ["one", "first answer", "two", "second", "three", "x"]);
+    let kept =
+        run.sent().into_iter().any(|it| matches!(it, Command::History(HistoryCommand::SetReading { .. })));
+    assert!(!kept, "this chat is not kept");
+}
+
+#[test]
+fn a_summary_can_be_stopped_and_fail_and_undone() {
+    let mut run = play(&format!("{TWO} /compact<enter> ~start(9) ~delta(half) <esc> ~cancelled"));
+    assert!(run.screen().contains("Not summed up"));
+    run.play("/compact<enter> ~failed(no room) ");
+    assert!(run.screen().contains("Not summed up: no room"));
+    run.play("/compact<enter> ~start(9) ~delta(whole) ~finish /undo<enter> three<enter>");
+    assert_eq!(opened(&run), ["one", "first answer", "two", "second"]);
+    assert!(
+        play("one<enter> ~start(5) ~delta(a) ~finish /compact<enter>").screen().contains("nothing older")
+    );
 }

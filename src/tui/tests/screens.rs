@@ -102,6 +102,12 @@ fn both(name: &str, script: &str) {
     }
 }
 
+/// The same at one more size.
+fn at_three_sizes(name: &str, script: &str) {
+    both(name, script);
+    assert_snapshot!(format!("{name}_200x60"), play_on(200, 60, script).screen());
+}
+
 fn asked(rest: &str) -> String {
     format!("~loaded What is written on the sign?<enter> ~start(1200) {rest}")
 }
@@ -128,12 +134,12 @@ fn reading_the_prompt() {
 
 #[test]
 fn thinking_folded() {
-    both("thinking_folded", &asked(THOUGHT));
+    at_three_sizes("thinking_folded", &asked(THOUGHT));
 }
 
 #[test]
 fn thinking_open() {
-    both("thinking_open", &asked(&format!("{THOUGHT} {ANSWER} <c-t>")));
+    at_three_sizes("thinking_open", &asked(&format!("{THOUGHT} {ANSWER} <c-t>")));
 }
 
 #[test]
@@ -144,6 +150,20 @@ fn streaming_with_a_queue() {
 #[test]
 fn finished() {
     both("finished", &asked(&format!("{THOUGHT} {ANSWER} ~finish")));
+}
+
+#[test]
+fn the_lane_of_guesses() {
+    at_three_sizes("lane", &asked(&format!("{ANSWER} ~steps(3/2 3/3 0/0 2/1 3/0)")));
+}
+
+#[test]
+fn a_thought_that_was_closed() {
+    let mut run = play_on(80, 24, &asked(&format!("{THOUGHT} {ANSWER}")));
+    let turn = run.state.last_turn;
+    let stats = TurnStats { thinking_tokens: 512, thinking_was_cut: true, ..TurnStats::default() };
+    run.message(Msg::Session(Event::TurnFinished { turn, finish: Finish::Stop, stats }));
+    assert!(run.screen().contains("Thought (512 tok, all it was given)"), "{}", run.screen());
 }
 
 #[test]
@@ -163,7 +183,7 @@ fn cut_off_while_thinking() {
 
 #[test]
 fn failed() {
-    both(
+    at_three_sizes(
         "failed",
         &asked("~failed(The prompt has 40000 tokens, the context holds 32768; /new starts a new chat)"),
     );
@@ -171,7 +191,7 @@ fn failed() {
 
 #[test]
 fn model_failed() {
-    both("model_failed", "~nomodel(/models/qwen holds no config.json)");
+    at_three_sizes("model_failed", "~nomodel(/models/qwen holds no config.json)");
 }
 
 #[test]

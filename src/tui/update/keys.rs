@@ -241,7 +241,7 @@ pub fn scroll_page(state: &mut State, rows: isize) {
     }
 }
 
-fn send(state: &mut State) -> Vec<Effect> {
+pub fn send(state: &mut State) -> Vec<Effect> {
     if state.composer.backslash_newline() {
         return Vec::new();
     }

@@ -9,7 +9,7 @@ use crate::tui::state::{Overflow, State, Why};
 use crate::tui::theme::Tone;
 use crate::tui::transcript::Entry;
 
-use super::{attach, examine, new_chat, notify, turns};
+use super::{attach, compact, examine, new_chat, notify, turns};
 
 /// An answer should have at least this share of the context.
 const ANSWER_SHARE: usize = 4;
@@ -92,7 +92,8 @@ pub fn take(state: &mut State, way_out: WayOut) -> Vec<Effect> {
                 n_left_out += usize::from(!state.chat.is_left_out(*id));
                 state.chat.leave_out(*id, true);
             }
-            let effects = turns::regenerate(state, None);
+            let mut effects = compact::changed(state);
+            effects.extend(turns::regenerate(state, None));
             let text = format!("The oldest {n_left_out} messages are left out · /drop N takes one back in");
             notify(state, Tone::Warning, text, 8);
             effects
@@ -121,18 +122,18 @@ fn last_draft(state: &State) -> Option<crate::tui::attach::Draft> {
 }
 
 /// `/drop`: the model reads a message and what belongs to it no more, or again.
-pub fn drop(state: &mut State, number: usize) {
+pub fn drop(state: &mut State, number: usize) -> Vec<Effect> {
     let Some((node, Entry::User(_) | Entry::Answer(_))) = state.transcript.numbered(number) else {
-        return notify(state, Tone::Warning, format!("There is no message [{number}]"), 5);
+        notify(state, Tone::Warning, format!("There is no message [{number}]"), 5);
+        return Vec::new();
     };
     let leaves_out = !state.chat.is_left_out(node);
     state.chat.leave_out(node, leaves_out);
-    state.out_of_step = true;
-    let chat = &state.chat;
-    state.transcript.leave_out(|id| chat.is_left_out(id));
+    let effects = compact::changed(state);
     let text = match leaves_out {
         true => format!("[{number}] is left out of what the model reads, with what belongs to it"),
         false => format!("The model reads [{number}] again"),
     };
     notify(state, Tone::Faint, text, 5);
+    effects
 }

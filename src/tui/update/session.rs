@@ -1,21 +1,28 @@
 //! Events of the session manager.
 
+use std::time::Duration;
+
 use crate::chat::Channel;
 use crate::msg::{ErrorCode, Event, ModelInfo, TurnId, TurnStats};
 use crate::sanitize::{clean, one_line};
 use crate::tui::effect::{Effect, Work};
 use crate::tui::markdown::code_blocks;
+use crate::tui::notify::WORTH;
 use crate::tui::state::{Model, Scroll, State};
 use crate::tui::theme::Tone;
 use crate::tui::transcript::{Answer, Ending, Entry, Phase};
 
 use super::{
-    attach, back_to_draft, examine, history, models, note, overflow, queue_to_draft, send_queued, turns,
+    attach, back_to_draft, compact, examine, history, models, note, overflow, queue_to_draft, send_queued,
+    slash, turns,
 };
 
 pub fn event(state: &mut State, event: Event) -> Vec<Effect> {
     if models::self_test(state, &event) {
         return Vec::new();
+    }
+    if let Some(effects) = compact::event(state, &event) {
+        return effects;
     }
     match event {
         Event::ModelLoaded(info) => return loaded(state, info),
@@ -92,6 +99,7 @@ fn loaded(state: &mut State, info: ModelInfo) -> Vec<Effect> {
         ..info
     });
     attach::model_is_known(state);
+    slash::model_is_known(state);
     [models::remember(state), models::try_out(state), send_queued(state)].concat()
 }
 
@@ -167,6 +175,13 @@ fn end(state: &mut State, turn: TurnId, ending: Ending, stats: Option<TurnStats>
     // Whether the session manager kept such a question is its own affair: the next turn says what holds.
     state.out_of_step |= did_fail || nothing_said;
     let mut effects = highlight(state, Some(turn));
+    let took =
+        stats.map_or(Duration::ZERO, |stats| stats.queue_time + stats.prefill_time + stats.decode_time);
+    if !state.is_focused && took >= WORTH {
+        let title = state.title().unwrap_or_default();
+        let what = if did_fail { "No answer" } else { "The answer is there" };
+        effects.push(Effect::Notify(format!("{what}: {title}")));
+    }
     if did_fail {
         // What made this turn fail would most likely fail the next.
         queue_to_draft(state);

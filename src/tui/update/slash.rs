@@ -1,19 +1,21 @@
 //! What the slash commands do.
 
-use crate::msg::{HistoryCommand, Mtp, SamplingOptions};
+use crate::msg::{Form, HistoryCommand, Mtp, SamplingOptions};
 use crate::sanitize::one_line;
 use crate::tui::attach::Kind;
 use crate::tui::commands::{self, Slash, SystemChange};
 use crate::tui::drafts::{self, SpecView};
 use crate::tui::effect::{Effect, Work};
 use crate::tui::page::{Page, PageKind};
+use crate::tui::persona;
+use crate::tui::pictures::paths;
 use crate::tui::state::{Model, State, Why};
 use crate::tui::theme::Tone;
 use crate::tui::transcript::figures;
 
 use super::{
-    attach, compare, copy, examine, follow, history, keys, list, models, new_chat, note, notify, overflow,
-    picker, quit, turns,
+    attach, compact, compare, copy, examine, follow, history, keys, list, models, new_chat, note, notify,
+    overflow, picker, quit, turns,
 };
 
 pub fn run(state: &mut State, command: Slash) -> Vec<Effect> {
@@ -41,7 +43,26 @@ pub fn run(state: &mut State, command: Slash) -> Vec<Effect> {
         Slash::Compare(number) => compare::open(state, number),
         Slash::Context => return examine::ask(state, Why::Context),
         Slash::Prompt => return examine::ask(state, Why::Prompt),
-        Slash::Drop(number) => overflow::drop(state, number),
+        Slash::Drop(number) => return overflow::drop(state, number),
+        Slash::Compact(None | Some(true)) => return compact::begin(state),
+        Slash::Compact(Some(false)) => return compact::take_back(state),
+        Slash::Schema(None) => {
+            let text = match &state.schema {
+                Some(name) => format!("Answers are held to {}", one_line(name)),
+                None => "Answers are free · /schema FILE holds them to a JSON Schema".to_owned(),
+            };
+            notify(state, Tone::Faint, text, 5);
+        }
+        Slash::Schema(Some(file)) if file == "off" => {
+            (state.schema, state.options.form) = (None, None);
+            notify(state, Tone::Faint, "Answers are free, from the next message", 5);
+        }
+        Slash::Schema(Some(file)) => return read_schema(state, &file),
+        Slash::Config(None) => return vec![Effect::Work(Work::ShowSettings(String::new()))],
+        Slash::Config(Some((name, None))) => return vec![Effect::Work(Work::ShowSettings(name))],
+        Slash::Config(Some((setting, Some(value)))) => {
+            return vec![Effect::Work(Work::Configure { setting, value })];
+        }
         Slash::Crop(number, region) => return attach::crop(state, number, region),
         Slash::File(paths) => return attach::text_files(state, &paths),
         Slash::Mouse(on) => return keys::set_mouse(state, on.unwrap_or(!state.mouse)),
@@ -129,15 +150,72 @@ pub fn take_persona(state: &mut State, name: &str) -> Vec<Effect> {
         notify(state, Tone::Faint, "No persona, from the next message", 5);
         return set_system(state, None);
     }
+    let is_known = |name: &str| state.personas.iter().any(|(known, _)| known == name);
+    let (name, vars) = match persona::split(name, is_known) {
+        Ok(split) => split,
+        Err(problem) => {
+            notify(state, Tone::Error, one_line(&problem), 8);
+            return Vec::new();
+        }
+    };
+    let name = name.as_str();
     let Some((_, text)) = state.personas.iter().find(|(known, _)| known == name) else {
         let problem = unknown("persona", name, state.personas.iter().map(|(name, _)| name.as_str()));
         notify(state, Tone::Error, problem, 8);
         return Vec::new();
     };
-    let text = text.clone();
+    let text = match persona::render(text, &state.facts, &vars) {
+        Ok(text) => text,
+        Err(why) => {
+            let problem = format!("Persona {} can't be used: {}", one_line(name), one_line(&why));
+            notify(state, Tone::Error, problem, 8);
+            return Vec::new();
+        }
+    };
     state.persona = Some(name.to_owned());
+    state.persona_vars = vars;
     notify(state, Tone::Faint, format!("Persona {}, from the next message", one_line(name)), 5);
     set_system(state, Some(text))
+}
+
+/// The model is known: the persona of a chat that hasn't begun may name it.
+pub fn model_is_known(state: &mut State) {
+    if let Model::Ready(info) = &state.model {
+        state.facts.model.clone_from(&info.name);
+    }
+    let Some(name) = state.persona.clone().filter(|_| state.chat.is_empty()) else { return };
+    let Some((_, text)) = state.personas.iter().find(|(known, _)| *known == name) else { return };
+    match persona::render(text, &state.facts, &state.persona_vars) {
+        Ok(text) => state.chat.system = Some(text),
+        Err(why) => note(state, Tone::Error, format!("Persona {name} can't be used: {why}")),
+    }
+}
+
+fn read_schema(state: &mut State, file: &str) -> Vec<Effect> {
+    match paths::arguments(file, state.home.as_deref()) {
+        Ok(mut paths) if paths.len() == 1 => vec![Effect::Work(Work::ReadSchema(paths.remove(0)))],
+        Ok(_) => {
+            notify(state, Tone::Error, "/schema takes one file; quote a name with spaces", 8);
+            Vec::new()
+        }
+        Err(problem) => {
+            notify(state, Tone::Error, problem, 8);
+            Vec::new()
+        }
+    }
+}
+
+/// An error is a sentence.
+pub fn schema_read(state: &mut State, result: Result<(String, serde_json::Value), String>) {
+    match result {
+        Ok((name, schema)) => {
+            let name = name.rsplit(['/', '\\']).next().unwrap_or(&name).to_owned();
+            let text = format!("Answers are JSON that {} allows, from the next message", one_line(&name));
+            (state.schema, state.options.form) = (Some(name), Some(Form::Schema(schema)));
+            notify(state, Tone::Faint, text, 6);
+        }
+        Err(problem) => notify(state, Tone::Error, one_line(&problem), 8),
+    }
 }
 
 /// Takes sampling settings by their name. A seed that was set stays.

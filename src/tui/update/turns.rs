@@ -4,7 +4,7 @@
 
 use crate::chat::conversation::Answered;
 use crate::chat::{Conversation, Message, NodeId, Part, Role};
-use crate::msg::{Command, ConversationId, HistoryCommand, Think, TurnId};
+use crate::msg::{Command, ConversationId, HistoryCommand, Think, TurnId, TurnOptions};
 use crate::tui::attach::Draft;
 use crate::tui::commands;
 use crate::tui::effect::Effect;
@@ -12,7 +12,7 @@ use crate::tui::state::{Active, Model, State, Undo};
 use crate::tui::theme::Tone;
 use crate::tui::transcript::{Answer, Entry, Phase, Transcript};
 
-use super::{attach, back_to_draft, follow, history, notify, queue_to_draft, session, stop};
+use super::{attach, back_to_draft, compact, follow, history, notify, queue_to_draft, session, stop};
 
 /// Shows the question and hands it to the session manager.
 pub fn start(state: &mut State, draft: Draft) -> Vec<Effect> {
@@ -154,7 +154,8 @@ pub fn go_on(state: &mut State) -> Vec<Effect> {
                 HistoryCommand::Follow { turn, conversation, node, answered },
             ));
             follow(state);
-            let options = state.options.clone();
+            // Of a form that has begun elsewhere nothing is known.
+            let options = TurnOptions { form: None, ..state.options.clone() };
             effects.push(Effect::Send(Command::Continue { turn, conversation, options }));
             return effects;
         }
@@ -242,6 +243,11 @@ pub fn undo(state: &mut State) -> Vec<Effect> {
             go_to(state, head)
         }
         Some(Undo::Sent { head }) => take_back(state, head),
+        Some(Undo::Reading { left_out, summary }) => {
+            state.chat.set_reading(left_out, summary);
+            notify(state, Tone::Faint, "The model reads what it read before", 4);
+            compact::changed(state)
+        }
         Some(Undo::Deleted(_)) => Vec::new(),
         None => match last_question(&state.chat) {
             Some(question) => {
@@ -278,7 +284,7 @@ fn take_back(state: &mut State, head: Option<NodeId>) -> Vec<Effect> {
 /// Leaves the chat for another conversation.
 pub fn leave(state: &mut State, next: ConversationId) -> Vec<Effect> {
     let mut effects = stop(state);
-    state.active = None;
+    (state.active, state.compacting) = (None, None);
     effects.push(Effect::Send(Command::Close { conversation: state.conversation }));
     state.conversation = next;
     state.stored = None;

@@ -24,7 +24,7 @@ const FRAME_COLUMNS: u16 = 4;
 
 pub fn draw(frame: &mut Frame, state: &State, page: &Page, theme: Theme) {
     let area = area(state.room(), page);
-    let rows = rows(state, page, area.width);
+    let rows = rows(state, page, text_width(area));
     let height = usize::from(inner_height(area));
     let top = page.top.min(rows.len().saturating_sub(height));
     let room = usize::from(area.width.saturating_sub(4));
@@ -68,7 +68,7 @@ pub fn draw(frame: &mut Frame, state: &State, page: &Page, theme: Theme) {
 pub fn last_top(state: &State) -> usize {
     let Some(page) = &state.page else { return 0 };
     let area = area(state.room(), page);
-    rows(state, page, area.width).len().saturating_sub(usize::from(inner_height(area)))
+    rows(state, page, text_width(area)).len().saturating_sub(usize::from(inner_height(area)))
 }
 
 fn area(room: Rect, page: &Page) -> Rect {
@@ -83,8 +83,12 @@ fn inner_height(area: Rect) -> u16 {
     area.height.saturating_sub(2)
 }
 
-fn rows(state: &State, page: &Page, width: u16) -> Vec<Row> {
-    let width = usize::from(width.saturating_sub(FRAME_COLUMNS)).max(1);
+fn text_width(area: Rect) -> usize {
+    usize::from(area.width.saturating_sub(FRAME_COLUMNS)).max(1)
+}
+
+/// What is on a page, for so many columns.
+pub fn rows(state: &State, page: &Page, width: usize) -> Vec<Row> {
     match &page.what {
         PageKind::Help => help(state, true, width),
         PageKind::Keys => help(state, false, width),

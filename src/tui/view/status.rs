@@ -80,6 +80,10 @@ fn left(state: &State) -> Row {
     if let Some(notice) = &state.notice {
         return vec![(notice.tone, notice.text.clone())];
     }
+    if let Some(compacting) = &state.compacting {
+        let stopping = state.active.is_some_and(|active| active.stopping);
+        return busy(state, &format!("summing up · {} tok", compacting.n_tokens), stopping);
+    }
     if let Some(active) = state.active {
         let answer = state.transcript.entries().rev().find_map(|entry| match entry {
             Entry::Answer(answer) if answer.turn == active.turn => Some(answer),
@@ -151,6 +155,10 @@ fn idle(state: &State) -> String {
         Some(name) => parts.push(format!("persona {}", one_line(name))),
         None if state.chat.system.is_some() => parts.push("system prompt".to_owned()),
         None => {}
+    }
+    parts.extend(state.schema.as_ref().map(|name| format!("schema {}", one_line(name))));
+    if state.chat.summary.is_some() {
+        parts.push("summed up".to_owned());
     }
     match state.stash.len() {
         0 => {}

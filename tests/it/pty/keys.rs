@@ -200,6 +200,10 @@ const COMMANDS: &[(&str, &str, bool)] = &[
     ("prompt", "What the model reads", true),
     ("drop 1", "[1] is left out", false),
     ("drop 1", "The model reads [1] again", false),
+    ("compact", "nothing older", false),
+    ("compact off", "Nothing is summed up", false),
+    ("schema", "Answers are free", false),
+    ("schema nowhere.json", "can't be read", false),
     ("raw", "Answers as they were written", false),
     ("raw", "Answers with Markdown", false),
     ("mouse off", "Mouse off", false),
@@ -228,6 +232,8 @@ const COMMANDS: &[(&str, &str, bool)] = &[
     ("regen 7", "ready", false),
     ("undo", "on the branch before", false),
     ("compare", "Two answers", true),
+    ("config ui.mode", "is not set", false),
+    ("config ui.mouse true", "holds from the next start", false),
     ("new", "New chat", false),
 ];
 

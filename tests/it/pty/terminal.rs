@@ -99,6 +99,7 @@ impl Terminal {
         command.env("LOQUAT_SAVED_STATES", "off");
         command.env("LOQUAT_DATA_DIR", data);
         command.env("LOQUAT_CONFIG_DIR", data);
+        command.env("LOQUAT_STATE_DIR", data);
         command.env("XDG_CACHE_HOME", data);
         command.env_remove("LOQUAT_HISTORY");
         // What the terminal around the tests is must not matter.

@@ -261,8 +261,10 @@ fn chat(
 ) -> color_eyre::Result<u8> {
     let mode = mode(&screen);
     let explicit = explicit.map(Path::to_owned);
+    let (file, device) = (explicit.clone(), settings.load.device);
     let program = tui::Program {
         keep: config::keep,
+        diagnose: Arc::new(move || doctor::examine(file.as_deref(), Some(device)).lines().join("\n")),
         settings: Arc::new(move |name| config::commands::report(explicit.as_deref(), name)),
     };
     let history = match settings.keeps_chats.then(settings::history_folder).transpose() {

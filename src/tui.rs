@@ -81,6 +81,8 @@ pub struct Program {
     /// Remembers a setting for the next start.
     pub keep: fn(&str, &str) -> Result<(), String>,
     pub settings: Arc<ShowSettings>,
+    /// What is wrong on this machine, line by line.
+    pub diagnose: Arc<dyn Fn() -> String + Send + Sync>,
 }
 
 /// Why the interface ended.

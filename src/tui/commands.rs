@@ -61,6 +61,7 @@ pub enum Slash {
     Schema(Option<String>),
     /// A setting, and what it is to be; with nothing, all of them.
     Config(Option<(String, Option<String>)>),
+    Doctor,
     /// With nothing, it is chosen from a list.
     Persona(Option<String>),
     /// With nothing, it is chosen from a list.
@@ -196,6 +197,7 @@ pub const COMMANDS: &[Spec] = &[
     spec("compact", "[off]", "the model sums up all but the last question and reads that in its place"),
     spec("schema", "[FILE|off]", "answers are JSON that this JSON Schema allows"),
     spec("config", "[NAME [VALUE]]", "settings with where they are from; with a value, from the next start"),
+    spec("doctor", "", "look for what is wrong here: device, memory, terminal, folders, settings"),
     spec("theme", "[NAME]", "colours; alone, try them out"),
     spec("raw", "", "answers as they were written, without Markdown; again: with"),
     spec("mouse", "[on|off]", "the mouse here, or left to the terminal (F2)"),
@@ -271,6 +273,7 @@ pub fn parse(line: &str) -> Result<Line, String> {
                 None => (arguments, None),
             }))
         }
+        "doctor" => Slash::Doctor,
         "crop" => parse_crop(arguments)?,
         "file" if arguments.is_empty() => return Err("/file needs the path of a text file".into()),
         "file" => Slash::File(arguments.to_owned()),

@@ -75,6 +75,8 @@ pub enum Work {
     },
     /// Say what a setting is and where from, or all of them.
     ShowSettings(String),
+    /// Look for what is wrong on this machine.
+    Diagnose,
     /// Find the files below the working folder.
     FindFiles,
     ListFolder(PathBuf),

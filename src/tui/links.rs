@@ -71,7 +71,8 @@ impl Links {
             Work::Configure { setting, value } => {
                 Done::Configured((program.keep)(&setting, &value).map(|()| setting))
             }
-            Work::ShowSettings(name) => Done::Settings((program.settings)(&name)),
+            Work::ShowSettings(name) => Done::Report((program.settings)(&name)),
+            Work::Diagnose => Done::Report(Ok((program.diagnose)())),
             work => work::work(work, &folder),
         });
     }

@@ -84,7 +84,8 @@ pub enum Done {
     /// The setting; an error is a sentence.
     Configured(Result<String, String>),
     /// An error is a sentence.
-    Settings(Result<String, String>),
+    /// Of the program, to be read.
+    Report(Result<String, String>),
     /// A theme can't be used; a sentence.
     ThemeRefused(String),
     Highlighted(Vec<highlight::Done>),

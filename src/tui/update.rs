@@ -198,12 +198,12 @@ fn finished(state: &mut State, done: Done) -> Vec<Effect> {
             );
             Vec::new()
         }
-        Done::Settings(Ok(text)) => {
+        Done::Report(Ok(text)) => {
             note(state, Tone::Faint, text);
             follow(state);
             Vec::new()
         }
-        Done::Configured(Err(problem)) | Done::Settings(Err(problem)) => {
+        Done::Configured(Err(problem)) | Done::Report(Err(problem)) => {
             notify(state, Tone::Error, sanitize::one_line(&problem), 8);
             Vec::new()
         }

@@ -50,7 +50,7 @@ pub fn work(work: Work, folder: &Path) -> Done {
         // The program does these, which knows of files of settings.
         Work::Keep { .. } => Done::Kept(Ok(())),
         Work::Configure { setting, .. } => Done::Configured(Ok(setting)),
-        Work::ShowSettings(_) => Done::Settings(Ok(String::new())),
+        Work::ShowSettings(_) | Work::Diagnose => Done::Report(Ok(String::new())),
         Work::ReadSchema(path) => Done::SchemaRead(read_schema(&folder.join(path))),
         Work::Crop { picture, bytes, region } => {
             Done::Cropped { picture, part: one_at_a_time(|| preview::crop(&bytes, region)) }

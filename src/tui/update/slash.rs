@@ -58,6 +58,10 @@ pub fn run(state: &mut State, command: Slash) -> Vec<Effect> {
             notify(state, Tone::Faint, "Answers are free, from the next message", 5);
         }
         Slash::Schema(Some(file)) => return read_schema(state, &file),
+        Slash::Doctor => {
+            notify(state, Tone::Faint, "Looking", 3);
+            return vec![Effect::Work(Work::Diagnose)];
+        }
         Slash::Config(None) => return vec![Effect::Work(Work::ShowSettings(String::new()))],
         Slash::Config(Some((name, None))) => return vec![Effect::Work(Work::ShowSettings(name))],
         Slash::Config(Some((setting, Some(value)))) => {

@@ -46,7 +46,7 @@ fn a_setting_is_changed_shown_and_holds() {
     assert_eq!(text(&run(&["config", "get", "max_tokens"])), "3\n");
     let shown = text(&run(&["config", "show", "--origin"]));
     text(&run(&["config", "set", "think", "false"]));
-    assert!(text(&run(&["config", "show"])).contains("think = \"off\"\n"));
+    assert!(text(&run(&["config", "show"])).contains("think = false\n"));
     assert!(shown.contains("max_tokens = 3") && shown.contains("config.toml"), "{shown}");
     assert!(shown.contains("saved_states = \"off\"") && shown.contains("# LOQUAT_SAVED_STATES"), "{shown}");
     assert!(shown.contains("sampling.seed is not set") && shown.contains("# default"), "{shown}");

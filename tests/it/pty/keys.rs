@@ -202,6 +202,7 @@ const COMMANDS: &[(&str, &str, bool)] = &[
     ("drop 1", "The model reads [1] again", false),
     ("compact", "nothing older", false),
     ("compact off", "Nothing is summed up", false),
+    ("doctor", "database", false),
     ("schema", "Answers are free", false),
     ("schema nowhere.json", "can't be read", false),
     ("raw", "Answers as they were written", false),

@@ -62,12 +62,14 @@ fn quit(mut terminal: Terminal) {
 }
 
 /// Waits until something of the newest answer is kept, while it is still being written.
-fn wait_until_kept(data: &Path) -> String {
+fn wait_until_kept(data: &Path, question: &str) -> String {
     let database = rusqlite::Connection::open(data.join("history/history.db")).unwrap();
-    let sql = "SELECT text FROM messages WHERE role = 'assistant' ORDER BY id DESC LIMIT 1";
+    let sql = "SELECT answer.text FROM messages answer JOIN messages question ON answer.parent = question.id
+               WHERE question.text = ?1";
     let end = Instant::now() + Duration::from_secs(60);
     loop {
-        let text: String = database.query_row(sql, [], |row| row.get(0)).unwrap();
+        // The row of an answer comes with its first words.
+        let text: String = database.query_row(sql, [question], |row| row.get(0)).unwrap_or_default();
         if !text.is_empty() {
             return text;
         }
@@ -84,7 +86,7 @@ fn a_program_that_is_killed_in_the_middle_of_an_answer_has_kept_it() {
         terminal.wait_for_text("ready");
         terminal.send(&format!("question {round}\r"));
         terminal.wait_for_text("tok/s");
-        let kept_before = wait_until_kept(dir.path());
+        let kept_before = wait_until_kept(dir.path(), &format!("question {round}"));
         terminal.signal("KILL");
         terminal.wait_for_exit();
         let all = listed(dir.path());

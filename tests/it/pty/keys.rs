@@ -202,7 +202,6 @@ const COMMANDS: &[(&str, &str, bool)] = &[
     ("drop 1", "The model reads [1] again", false),
     ("compact", "nothing older", false),
     ("compact off", "Nothing is summed up", false),
-    ("doctor", "database", false),
     ("schema", "Answers are free", false),
     ("schema nowhere.json", "can't be read", false),
     ("raw", "Answers as they were written", false),
@@ -235,6 +234,7 @@ const COMMANDS: &[(&str, &str, bool)] = &[
     ("compare", "Two answers", true),
     ("config ui.mode", "is not set", false),
     ("config ui.mouse true", "holds from the next start", false),
+    ("doctor", "database", false),
     ("new", "New chat", false),
 ];
 

@@ -229,7 +229,7 @@ fn dispatch(cli: Cli) -> color_eyre::Result<u8> {
             }
         },
         Some(CliCommand::Run(args)) => one_shot(&settings, args),
-        None if !interactive => one_shot(&settings, RunArgs::default()),
+        None if !interactive && !cli.screen.plain => one_shot(&settings, RunArgs::default()),
         Some(CliCommand::Chat | CliCommand::Resume { .. }) if !interactive && !reads_lines => {
             tell(
                 "a chat needs a terminal; --plain takes one message a line, and `loquat run` and `loquat batch` are for scripts",
@@ -296,6 +296,8 @@ fn chat(
                 tui_settings.images
             },
             keeps_chats: history.is_some(),
+            // Who goes on with a conversation isn't new here.
+            offers_models: tui_settings.offers_models && resumed.is_none(),
             resume: resumed.map(|resumed| resumed.id.map(StoredId)),
             ..tui_settings
         },

@@ -77,7 +77,7 @@ pub async fn serve(session: Session, settings: &Settings, args: &ServeArgs) -> i
     };
     tell(&format!("serving at http://{}/v1; Ctrl+C stops", listener.local_addr()?));
     let mut signals = listen_for_signals();
-    let (desk, mut ready) = Desk::open(session, args.queue);
+    let (desk, clerk, mut ready) = Desk::open(session, args.queue);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let api = Arc::new(Api {
         desk,
@@ -96,14 +96,17 @@ pub async fn serve(session: Session, settings: &Settings, args: &ServeArgs) -> i
         .with_state(api);
     let server = axum::serve(listener, router);
     // A model that can't be used, or a signal. Answers that are being written are cut off, as by every Ctrl+C.
-    tokio::select! {
+    let outcome = tokio::select! {
         result = server.into_future() => result.map(|()| Outcome::Done),
         Some(signal) = signals.recv() => Ok(Outcome::Signal(signal)),
         error = failure(&mut ready) => {
             tell(&error.message);
             Ok(Outcome::of_code(error.code))
         }
-    }
+    };
+    // With it goes the session, which is waited for.
+    clerk.abort();
+    outcome
 }
 
 async fn failure(ready: &mut watch::Receiver<Ready>) -> crate::msg::TurnError {

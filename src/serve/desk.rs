@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 
 use crate::chat::Message;
 use crate::msg::{Command, ConversationId, Event, ModelInfo, TurnError, TurnId, TurnOptions};
@@ -49,14 +50,14 @@ impl Drop for Ticket {
 }
 
 impl Desk {
-    /// Starts the task that owns the session. `queue` questions may wait.
-    pub fn open(session: Session, queue: usize) -> (Self, watch::Receiver<Ready>) {
+    /// Starts the task that owns the session, until it is aborted. `queue` questions may wait.
+    pub fn open(session: Session, queue: usize) -> (Self, JoinHandle<()>, watch::Receiver<Ready>) {
         let (asks, asked) = mpsc::unbounded_channel();
         let (ready_sender, ready) = watch::channel(Ready::Loading);
         let clerk =
             Clerk { session, ready: ready_sender, queue, parallel: 1, next: 1, turns: HashMap::new() };
-        tokio::spawn(clerk.run(asked, asks.clone()));
-        (Self { asks }, ready)
+        let task = tokio::spawn(clerk.run(asked, asks.clone()));
+        (Self { asks }, task, ready)
     }
 
     /// `None` if too many wait already.

@@ -47,6 +47,9 @@ fn a_script_gets_the_answers_on_standard_output_and_nothing_else_there() {
     assert!(answers[0].contains("Ctrl+D") && answers[1].contains("/image"), "{out}");
     assert!(err.contains("Thinking is off") && err.contains("MTP"), "{err}");
     assert!(!out.contains('\u{1b}') && !err.contains('\u{1b}'));
+    // `chat` goes without saying.
+    let short = chat(dir.path(), &[&PLAIN[1..], &["--no-history"]].concat(), lines);
+    assert_eq!((text(&short.stdout), short.status.code()), (out, Some(0)));
     // Kept as any chat is.
     let listed = chat(dir.path(), &["history", "list", "--json"], "");
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();

@@ -283,3 +283,29 @@ fn the_official_python_client_is_served() {
         "models chat stream image tools json_schema errors"
     );
 }
+
+#[cfg(unix)]
+#[test]
+fn a_signal_ends_it_even_while_it_answers() {
+    for (signal, code) in [("TERM", 143), ("INT", 130)] {
+        let mut server = Server::start(&[], None);
+        // The beginning of an answer shows that it is being written.
+        let mut stream = TcpStream::connect(&server.address).unwrap();
+        let body = with_question(json!({"stream": true, "max_tokens": 4000})).to_string();
+        write!(stream, "POST /v1/chat/completions HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", server.address, body.len()).unwrap();
+        assert!(stream.read(&mut [0; 64]).unwrap() > 0);
+        std::process::Command::new("kill")
+            .args([format!("-{signal}"), server.child.id().to_string()])
+            .status()
+            .unwrap();
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let status = loop {
+            if let Some(status) = server.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(std::time::Instant::now() < end, "it goes on after SIG{signal}");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        };
+        assert_eq!(status.code(), Some(code));
+    }
+}

@@ -160,8 +160,12 @@ pub async fn batch(session: Session, settings: &Settings, args: &BatchArgs) -> i
             let n = counts.n_answered;
             let how =
                 if args.write.output.is_some() { "; the same command with --resume goes on" } else { "" };
+            let lost = match output.n_waiting() {
+                0 => String::new(),
+                n => format!(", {n} of them not written because an earlier one was not done"),
+            };
             tell(&format!(
-                "stopped; {n} {} answered{how}",
+                "stopped; {n} {} answered{lost}{how}",
                 if n == 1 { "record was" } else { "records were" }
             ));
             Outcome::Signal(signal)

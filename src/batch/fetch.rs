@@ -5,6 +5,7 @@ use std::time::Duration;
 use reqwest::{Client, Url};
 
 use crate::chat::{Picture, PictureSource};
+use crate::msg::ErrorCode;
 
 /// Larger files are no pictures.
 const MAX_BYTES: usize = 64 << 20;
@@ -14,23 +15,34 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Puts the content in the place of the address.
 ///
 /// # Errors
-/// A sentence.
-pub async fn fetch(client: &Client, picture: &mut Picture) -> Result<(), String> {
+/// A sentence, and `Engine` if another try may succeed.
+pub async fn fetch(client: &Client, picture: &mut Picture) -> Result<(), (String, ErrorCode)> {
     let PictureSource::Address(address) = &picture.source else { return Ok(()) };
     // An address may hold a signature in its query, which is nobody's business.
     let plain = address.split(['?', '#']).next().unwrap_or_default().to_owned();
-    let failed = |why: String| format!("{plain}: {why}");
-    let url = Url::parse(address).map_err(|_| failed("it is no address".into()))?;
-    let broken = |error: reqwest::Error| failed(format!("it can't be fetched: {}", error.without_url()));
+    let failed = |why: String, code| (format!("{plain}: {why}"), code);
+    let url = Url::parse(address).map_err(|_| failed("it is no address".into(), ErrorCode::ImageMissing))?;
+    let broken = |error: reqwest::Error| {
+        let why = match error.is_connect() {
+            true => "the server can't be reached".into(),
+            false => format!("it can't be fetched: {}", error.without_url()),
+        };
+        failed(why, ErrorCode::Engine)
+    };
     let mut response = client.get(url).send().await.map_err(broken)?;
     if !response.status().is_success() {
-        return Err(failed(format!("the server has no picture there ({})", response.status())));
+        let code = match response.status().is_server_error() {
+            true => ErrorCode::Engine,
+            false => ErrorCode::ImageMissing,
+        };
+        return Err(failed(format!("the server has no picture there ({})", response.status()), code));
     }
     let mut bytes = Vec::new();
     while let Some(piece) = response.chunk().await.map_err(broken)? {
         bytes.extend_from_slice(&piece);
         if bytes.len() > MAX_BYTES {
-            return Err(failed(format!("it is larger than {} MiB", MAX_BYTES >> 20)));
+            let why = format!("it is larger than {} MiB", MAX_BYTES >> 20);
+            return Err(failed(why, ErrorCode::ImageUnreadable));
         }
     }
     picture.source = PictureSource::Bytes(bytes.into());

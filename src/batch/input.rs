@@ -18,6 +18,7 @@ use super::fetch;
 use super::record::{BadRecord, MAX_RECORD_BYTES, Record, key_of};
 use crate::chat::{Message, PictureSource};
 use crate::cli::{BatchArgs, InputForm, ReadAs};
+use crate::msg::ErrorCode;
 
 /// One input, and the folder where its relative paths begin: a file's own, or the working folder.
 struct Input {
@@ -78,7 +79,10 @@ impl Source {
                     if let Ok(record) = &mut item.record {
                         record.resolve_pictures(&folder);
                         if let Err(why) = runtime.block_on(fetch_all(self.client.as_ref(), record)) {
-                            item.record = Err(BadRecord { line: item.line, why, id: record.id.clone() });
+                            item.record = {
+                                let (why, code) = why;
+                                Err(BadRecord { line: item.line, why, code, id: record.id.clone() })
+                            };
                         }
                     }
                     sender.blocking_send(item).is_ok()
@@ -94,12 +98,13 @@ impl Source {
 
 /// # Errors
 /// A sentence about a picture that can't be fetched, or may not be.
-async fn fetch_all(client: Option<&Client>, record: &mut Record) -> Result<(), String> {
+async fn fetch_all(client: Option<&Client>, record: &mut Record) -> Result<(), (String, ErrorCode)> {
     for picture in record.messages_mut().flat_map(Message::pictures_mut) {
         match (client, &picture.source) {
             (Some(client), PictureSource::Address(_)) => fetch::fetch(client, picture).await?,
             (None, PictureSource::Address(_)) => {
-                return Err("pictures are not fetched from the network without --allow-net".into());
+                let why = "pictures are not fetched from the network without --allow-net";
+                return Err((why.into(), ErrorCode::BadRecord));
             }
             _ => {}
         }
@@ -160,7 +165,7 @@ pub(super) fn read_records(
     let mut line = 0;
     loop {
         line += 1;
-        let bad = |why: String| Err(BadRecord { line, why, id: None });
+        let bad = |why: String| Err(BadRecord { line, why, code: ErrorCode::BadRecord, id: None });
         let bytes = match next_piece(&mut reader, end) {
             Ok(None) => return Some(()),
             Ok(Some(bytes)) => bytes,
@@ -201,7 +206,7 @@ fn text_of(bytes: &[u8]) -> Result<&str, String> {
 }
 
 fn read_whole(reader: impl BufRead, mut take: impl FnMut(Item) -> bool) -> Option<()> {
-    let bad = |why: String| BadRecord { line: 1, why, id: None };
+    let bad = |why: String| BadRecord { line: 1, why, code: ErrorCode::BadRecord, id: None };
     let mut bytes = Vec::new();
     let read = reader.take(MAX_RECORD_BYTES as u64 + 1).read_to_end(&mut bytes);
     let read = read.map_err(|error| bad(format!("cannot read the input: {error}")));
@@ -239,7 +244,12 @@ fn read_rows(reader: impl BufRead, mut take: impl FnMut(Item) -> bool) -> Option
     let left = Rc::new(Cell::new(MAX_RECORD_BYTES));
     let mut rows = csv::Reader::from_reader(Bounded { inner: reader, left: left.clone() });
     let line_of = |error: &csv::Error| error.position().map_or(1, |at| at.line() as usize);
-    let bad = |error: &csv::Error| BadRecord { line: line_of(error), why: csv_reason(error), id: None };
+    let bad = |error: &csv::Error| BadRecord {
+        line: line_of(error),
+        why: csv_reason(error),
+        code: ErrorCode::BadRecord,
+        id: None,
+    };
     let header = match rows.headers() {
         Ok(header) => header.clone(),
         Err(error) => {
@@ -255,7 +265,12 @@ fn read_rows(reader: impl BufRead, mut take: impl FnMut(Item) -> bool) -> Option
         match read {
             Ok(false) => return Some(()),
             Ok(true) => {
-                let record = Record::from_row(&header, &row).map_err(|why| BadRecord { line, why, id: None });
+                let record = Record::from_row(&header, &row).map_err(|why| BadRecord {
+                    line,
+                    why,
+                    code: ErrorCode::BadRecord,
+                    id: None,
+                });
                 let cells: Vec<&[u8]> = row.iter().map(str::as_bytes).collect();
                 take(Item { line, form, key: key_of(&cells), record }).then_some(())?;
             }

@@ -196,7 +196,7 @@ impl Pool<'_> {
                 if self.was_answered(&about, None)? {
                     return Ok(());
                 }
-                let error = TurnError { code: ErrorCode::BadRecord, message: bad.to_string() };
+                let error = TurnError { code: bad.code, message: bad.to_string() };
                 return self.finish(about, &[], &TurnOptions::default(), &Answer::failed(error));
             }
         };

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use crate::chat::openai::messages_from_json;
 use crate::chat::reference;
 use crate::chat::{Detail, Message, Part, Role};
-use crate::msg::{Form, MAX_DRAFTS, Mtp, Think, TurnOptions};
+use crate::msg::{ErrorCode, Form, MAX_DRAFTS, Mtp, Think, TurnOptions};
 use crate::openai::ChatRequest;
 use crate::units::hex;
 
@@ -39,6 +39,7 @@ const PARAMS: [&str; 11] = [
 pub struct BadRecord {
     pub line: usize,
     pub why: String,
+    pub code: ErrorCode,
     /// The record's id, if that much could be read.
     pub id: Option<Value>,
 }
@@ -98,7 +99,7 @@ impl Record {
     }
 
     pub fn from_json(line: &str, number: usize) -> Result<Self, BadRecord> {
-        let bad = |id, why: String| BadRecord { line: number, why, id };
+        let bad = |id, why: String| BadRecord { line: number, why, code: ErrorCode::BadRecord, id };
         let json: Value = serde_json::from_str(line)
             .map_err(|error| bad(None, format!("not valid JSON (column {})", error.column())))?;
         let Value::Object(object) = json else { return Err(bad(None, "it is not a JSON object".into())) };

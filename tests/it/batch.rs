@@ -409,5 +409,6 @@ fn pictures_come_from_the_network_only_if_that_is_allowed() {
     assert_eq!(code(&allowed), 3, "{}", stderr(&allowed));
     assert!(answers[0]["usage"]["image"].as_u64().unwrap() > 0, "{}", answers[0]);
     let why = answers[1]["error"]["message"].as_str().unwrap();
+    assert_eq!(answers[1]["error"]["code"], "image_missing");
     assert!(why.contains("/gone.png") && why.contains("404") && !why.contains("secret"), "{why}");
 }

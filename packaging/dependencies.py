@@ -68,21 +68,19 @@ def is_allowed(expression, allowed):
     words = WORD.findall(expression.replace("/", " OR "))
     at = 0
 
-    def either():
+    def joined(word, part, join):
         nonlocal at
-        met = both()
-        while at < len(words) and words[at].upper() == "OR":
+        met = part()
+        while at < len(words) and words[at].upper() == word:
             at += 1
-            met = both() or met
+            met = join((met, part()))
         return met
 
+    def either():
+        return joined("OR", both, any)
+
     def both():
-        nonlocal at
-        met = one()
-        while at < len(words) and words[at].upper() == "AND":
-            at += 1
-            met = one() and met
-        return met
+        return joined("AND", one, all)
 
     def one():
         nonlocal at

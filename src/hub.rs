@@ -25,6 +25,8 @@ mod http;
 mod lock;
 mod part;
 
+pub use http::USER_AGENT;
+
 use std::io;
 use std::path::PathBuf;
 

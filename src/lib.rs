@@ -37,6 +37,7 @@
 //! | `history` | `loquat history`: looking at kept conversations | `store`, `msg`, `chat` |
 //! | `session` | conversations, the queue, the bridge from async to the engine thread; downloads | `engine`, `catalog`, `hub`, `store`, `msg`, `chat` |
 //! | `hub` | models from the Hugging Face Hub: listings, downloads, the cache that all tools share | plain data |
+//! | `signals` | what asks a program to end | nothing |
 //! | `store` | kept conversations: SQLite, full-text search, pictures | `msg`, `chat` |
 //! | `engine` | model folder in, token stream out; synchronous | `msg`, `chat` |
 //! | `engine/weights`, `engine/gguf` | a model's files, whatever their format, as a folder in Hub layout | each other |
@@ -75,6 +76,7 @@ pub mod remote;
 
 pub mod catalog;
 pub mod session;
+pub mod signals;
 pub mod store;
 
 pub mod batch;

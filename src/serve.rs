@@ -25,7 +25,6 @@ use tokio::sync::watch;
 
 use self::desk::{Desk, Ready};
 use self::guard::Guard;
-use crate::batch::answer::listen_for_signals;
 use crate::batch::{Outcome, tell};
 use crate::chat::{Message, PictureSource};
 use crate::cli::ServeArgs;
@@ -33,6 +32,7 @@ use crate::msg::TurnOptions;
 use crate::openai::{self, ChatRequest};
 use crate::session::Session;
 use crate::settings::Settings;
+use crate::signals;
 
 /// Pictures come inside of requests.
 const MAX_BODY_BYTES: usize = 64 << 20;
@@ -76,7 +76,7 @@ pub async fn serve(session: Session, settings: &Settings, args: &ServeArgs) -> i
         }
     };
     tell(&format!("serving at http://{}/v1; Ctrl+C stops", listener.local_addr()?));
-    let mut signals = listen_for_signals();
+    let mut signals = signals::listen();
     let (desk, clerk, mut ready) = Desk::open(session, args.queue);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let api = Arc::new(Api {

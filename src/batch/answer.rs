@@ -12,9 +12,7 @@ use crate::msg::{
     TurnStats,
 };
 use crate::session::Session;
-
-/// The number of Ctrl+C's signal, the same on every system.
-pub(super) const SIGINT: i32 = 2;
+use crate::signals::{self, SIGINT};
 
 /// A signal asked the program to stop.
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +60,7 @@ impl Client {
     /// # Errors
     /// The reason why the model can't be used.
     pub async fn connect(mut session: Session) -> Result<Self, TurnError> {
-        let signals = listen_for_signals();
+        let signals = signals::listen();
         match session.events.recv().await {
             Some(Event::ModelLoaded(info)) => {
                 for note in info.note.iter().chain(&info.device_note) {
@@ -174,26 +172,4 @@ impl Client {
 
 pub(super) fn engine_gone() -> TurnError {
     TurnError { code: ErrorCode::Engine, message: "the engine stopped unexpectedly".into() }
-}
-
-/// Ctrl+C, and on Unix the signals that ask a program to end.
-pub fn listen_for_signals() -> mpsc::Receiver<i32> {
-    let (sender, receiver) = mpsc::channel(4);
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
-            // Without a handler the signal ends the program at once, which is what it would do anyway.
-            let Ok(mut signals) = signal(kind) else { continue };
-            let sender = sender.clone();
-            tokio::spawn(async move {
-                while signals.recv().await.is_some() && sender.send(kind.as_raw_value()).await.is_ok() {}
-            });
-        }
-    }
-    #[cfg(not(unix))]
-    tokio::spawn(async move {
-        while tokio::signal::ctrl_c().await.is_ok() && sender.send(SIGINT).await.is_ok() {}
-    });
-    receiver
 }

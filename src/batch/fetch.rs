@@ -4,23 +4,23 @@ use std::time::Duration;
 
 use reqwest::{Client, Url};
 
-use crate::chat::{Picture, PictureSource};
-use crate::msg::ErrorCode;
+use crate::chat::PictureSource;
+use crate::chat::reference::without_query;
+use crate::msg::{ErrorCode, TurnError};
 
 /// Larger files are no pictures.
 const MAX_BYTES: usize = 64 << 20;
 /// For the connection, and for each piece of the answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Puts the content in the place of the address.
+/// The content of what is at an address.
 ///
 /// # Errors
-/// A sentence, and `Engine` if another try may succeed.
-pub async fn fetch(client: &Client, picture: &mut Picture) -> Result<(), (String, ErrorCode)> {
-    let PictureSource::Address(address) = &picture.source else { return Ok(()) };
-    // An address may hold a signature in its query, which is nobody's business.
-    let plain = address.split(['?', '#']).next().unwrap_or_default().to_owned();
-    let failed = |why: String, code| (format!("{plain}: {why}"), code);
+/// With the code `Engine` if another try may succeed.
+pub async fn fetch(client: &Client, address: &str) -> Result<PictureSource, TurnError> {
+    // What stands in a query is nobody's business.
+    let plain = without_query(address);
+    let failed = |why: String, code| TurnError { code, message: format!("{plain}: {why}") };
     let url = Url::parse(address).map_err(|_| failed("it is no address".into(), ErrorCode::ImageMissing))?;
     let broken = |error: reqwest::Error| {
         let why = match error.is_connect() {
@@ -45,8 +45,7 @@ pub async fn fetch(client: &Client, picture: &mut Picture) -> Result<(), (String
             return Err(failed(why, ErrorCode::ImageUnreadable));
         }
     }
-    picture.source = PictureSource::Bytes(bytes.into());
-    Ok(())
+    Ok(PictureSource::Bytes(bytes.into()))
 }
 
 /// # Errors

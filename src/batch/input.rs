@@ -18,7 +18,7 @@ use super::fetch;
 use super::record::{BadRecord, MAX_RECORD_BYTES, Record, key_of};
 use crate::chat::{Message, PictureSource};
 use crate::cli::{BatchArgs, InputForm, ReadAs};
-use crate::msg::ErrorCode;
+use crate::msg::{ErrorCode, TurnError};
 
 /// One input, and the folder where its relative paths begin: a file's own, or the working folder.
 struct Input {
@@ -78,11 +78,10 @@ impl Source {
                 let take = |mut item: Item| {
                     if let Ok(record) = &mut item.record {
                         record.resolve_pictures(&folder);
-                        if let Err(why) = runtime.block_on(fetch_all(self.client.as_ref(), record)) {
-                            item.record = {
-                                let (why, code) = why;
-                                Err(BadRecord { line: item.line, why, code, id: record.id.clone() })
-                            };
+                        if let Err(error) = runtime.block_on(fetch_all(self.client.as_ref(), record)) {
+                            let TurnError { code, message } = error;
+                            let id = record.id.clone();
+                            item.record = Err(BadRecord { line: item.line, why: message, code, id });
                         }
                     }
                     sender.blocking_send(item).is_ok()
@@ -97,16 +96,15 @@ impl Source {
 }
 
 /// # Errors
-/// A sentence about a picture that can't be fetched, or may not be.
-async fn fetch_all(client: Option<&Client>, record: &mut Record) -> Result<(), (String, ErrorCode)> {
+/// About a picture that can't be fetched, or may not be.
+async fn fetch_all(client: Option<&Client>, record: &mut Record) -> Result<(), TurnError> {
     for picture in record.messages_mut().flat_map(Message::pictures_mut) {
-        match (client, &picture.source) {
-            (Some(client), PictureSource::Address(_)) => fetch::fetch(client, picture).await?,
-            (None, PictureSource::Address(_)) => {
-                let why = "pictures are not fetched from the network without --allow-net";
-                return Err((why.into(), ErrorCode::BadRecord));
-            }
-            _ => {}
+        if let PictureSource::Address(address) = &picture.source {
+            let client = client.ok_or_else(|| TurnError {
+                code: ErrorCode::BadRecord,
+                message: "pictures are not fetched from the network without --allow-net".into(),
+            })?;
+            picture.source = fetch::fetch(client, address).await?;
         }
     }
     Ok(())
@@ -165,7 +163,7 @@ pub(super) fn read_records(
     let mut line = 0;
     loop {
         line += 1;
-        let bad = |why: String| Err(BadRecord { line, why, code: ErrorCode::BadRecord, id: None });
+        let bad = |why: String| Err(BadRecord::new(line, why));
         let bytes = match next_piece(&mut reader, end) {
             Ok(None) => return Some(()),
             Ok(Some(bytes)) => bytes,
@@ -206,7 +204,7 @@ fn text_of(bytes: &[u8]) -> Result<&str, String> {
 }
 
 fn read_whole(reader: impl BufRead, mut take: impl FnMut(Item) -> bool) -> Option<()> {
-    let bad = |why: String| BadRecord { line: 1, why, code: ErrorCode::BadRecord, id: None };
+    let bad = |why: String| BadRecord::new(1, why);
     let mut bytes = Vec::new();
     let read = reader.take(MAX_RECORD_BYTES as u64 + 1).read_to_end(&mut bytes);
     let read = read.map_err(|error| bad(format!("cannot read the input: {error}")));
@@ -244,12 +242,7 @@ fn read_rows(reader: impl BufRead, mut take: impl FnMut(Item) -> bool) -> Option
     let left = Rc::new(Cell::new(MAX_RECORD_BYTES));
     let mut rows = csv::Reader::from_reader(Bounded { inner: reader, left: left.clone() });
     let line_of = |error: &csv::Error| error.position().map_or(1, |at| at.line() as usize);
-    let bad = |error: &csv::Error| BadRecord {
-        line: line_of(error),
-        why: csv_reason(error),
-        code: ErrorCode::BadRecord,
-        id: None,
-    };
+    let bad = |error: &csv::Error| BadRecord::new(line_of(error), csv_reason(error));
     let header = match rows.headers() {
         Ok(header) => header.clone(),
         Err(error) => {
@@ -265,12 +258,7 @@ fn read_rows(reader: impl BufRead, mut take: impl FnMut(Item) -> bool) -> Option
         match read {
             Ok(false) => return Some(()),
             Ok(true) => {
-                let record = Record::from_row(&header, &row).map_err(|why| BadRecord {
-                    line,
-                    why,
-                    code: ErrorCode::BadRecord,
-                    id: None,
-                });
+                let record = Record::from_row(&header, &row).map_err(|why| BadRecord::new(line, why));
                 let cells: Vec<&[u8]> = row.iter().map(str::as_bytes).collect();
                 take(Item { line, form, key: key_of(&cells), record }).then_some(())?;
             }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::answer::{Answer, Client, Interrupted, SIGINT, engine_gone};
+use super::answer::{Answer, Client, Interrupted, engine_gone};
 use super::input::Item;
 use super::manifest::Manifest;
 use super::output::{Output, Written};
@@ -20,6 +20,7 @@ use super::resume::{Earlier, Kept};
 use crate::chat::{Channel, Message, Part, Role};
 use crate::cli::{BatchArgs, BatchOverflow, InputForm, OnError, OutputForm};
 use crate::msg::{Command, ConversationId, ErrorCode, Event, Finish, TurnError, TurnId, TurnOptions};
+use crate::signals::SIGINT;
 
 /// Answers that may wait for a slow one before them.
 const MAX_DONE: usize = 1024;
@@ -137,9 +138,7 @@ impl Pool<'_> {
                 }
             }
             let may_read = !self.state.input_ended
-                && is_stopping.is_none()
-                && self.state.stop.is_none()
-                && n_flights < self.jobs
+                && self.may_start()
                 && self.state.held.len() < HELD_PER_JOB * self.jobs
                 && self.output.n_waiting() < MAX_DONE;
             let deadline =
@@ -163,6 +162,11 @@ impl Pool<'_> {
                 }
             }
         }
+    }
+
+    /// Whether another record may be answered now.
+    fn may_start(&self) -> bool {
+        self.state.flights.len() < self.jobs && self.client.stopping().is_none() && self.state.stop.is_none()
     }
 
     async fn signal(&mut self, signal: i32) -> Result<(), Stop> {
@@ -249,10 +253,7 @@ impl Pool<'_> {
 
     /// Starts what waited for a conversation that is free now.
     async fn start_held(&mut self) -> Result<(), Stop> {
-        while self.state.flights.len() < self.jobs
-            && self.client.stopping().is_none()
-            && self.state.stop.is_none()
-        {
+        while self.may_start() {
             let is_free = |waiting: &Waiting| {
                 let name = waiting.record.conversation.as_ref().expect("only these wait");
                 !self.state.threads[name].is_busy

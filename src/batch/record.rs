@@ -44,6 +44,12 @@ pub struct BadRecord {
     pub id: Option<Value>,
 }
 
+impl BadRecord {
+    pub fn new(line: usize, why: String) -> Self {
+        Self { line, why, code: ErrorCode::BadRecord, id: None }
+    }
+}
+
 /// In which shape a record was given, and is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
@@ -99,7 +105,7 @@ impl Record {
     }
 
     pub fn from_json(line: &str, number: usize) -> Result<Self, BadRecord> {
-        let bad = |id, why: String| BadRecord { line: number, why, code: ErrorCode::BadRecord, id };
+        let bad = |id, why: String| BadRecord { id, ..BadRecord::new(number, why) };
         let json: Value = serde_json::from_str(line)
             .map_err(|error| bad(None, format!("not valid JSON (column {})", error.column())))?;
         let Value::Object(object) = json else { return Err(bad(None, "it is not a JSON object".into())) };

@@ -231,6 +231,13 @@ impl Conversation {
         self.summary = summary.filter(|summary| self.node(summary.until).is_some());
     }
 
+    /// The messages of the branch up to this one; none if it isn't on it.
+    pub fn path_until(&self, last: NodeId) -> Vec<NodeId> {
+        let mut path = self.path();
+        path.truncate(path.iter().position(|id| *id == last).map_or(0, |at| at + 1));
+        path
+    }
+
     /// Whether the model doesn't read this message.
     pub fn is_left_out(&self, id: NodeId) -> bool {
         self.left_out.contains(&id)

@@ -25,8 +25,12 @@ pub fn picture(reference: &str) -> Result<Picture, String> {
         return Ok(Picture::file(path, Detail::Auto));
     }
     if ["https://", "http://"].iter().any(|scheme| reference.starts_with(scheme)) {
-        let path = reference.split(['?', '#']).next().unwrap_or_default();
-        let name = path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("picture").to_owned();
+        let name = without_query(reference)
+            .rsplit('/')
+            .next()
+            .filter(|name| !name.is_empty())
+            .unwrap_or("picture")
+            .to_owned();
         let source = PictureSource::Address(reference.to_owned());
         return Ok(Picture { name, source, detail: Detail::Auto });
     }
@@ -56,6 +60,11 @@ pub fn is_remote(text: &str) -> bool {
     scheme != "file"
         && chars.next().is_some_and(|c| c.is_ascii_alphabetic())
         && chars.all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+}
+
+/// An address up to its query, which may hold a signature.
+pub fn without_query(address: &str) -> &str {
+    address.split(['?', '#']).next().unwrap_or_default()
 }
 
 /// `image/png;base64,iVBO…`

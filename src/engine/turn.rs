@@ -152,9 +152,10 @@ impl Engine {
         };
         let mut shared = None;
         let slot = match (options.only_count, options.is_fresh) {
-            (true, _) => self.empty_slot(),
+            // Nothing is read: any will do, as it is.
+            (true, _) => self.last_slot(),
             (false, true) => {
-                let mut slot = self.slots.pop().unwrap_or_else(|| self.empty_slot());
+                let mut slot = self.last_slot();
                 slot.forget();
                 slot
             }
@@ -166,7 +167,9 @@ impl Engine {
                 slot
             }
         };
-        stats.cached_tokens = slot.cache.len();
+        if !options.only_count {
+            stats.cached_tokens = slot.cache.len();
+        }
         self.n_busy += 1;
         let max_tokens = options.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
         Ok(Turn {
@@ -223,12 +226,10 @@ impl Engine {
         if let Err(error) = result {
             return Err(self.explained(error));
         }
-        if !slot.cache.is_empty() {
-            slot.unsaved += stats.prefill_time;
-            self.slots.push(slot);
-            let n_idle = self.slots.len().saturating_sub(self.parallel());
-            self.slots.drain(..n_idle);
-        }
+        slot.unsaved += stats.prefill_time;
+        self.slots.push(slot);
+        let n_too_many = self.slots.len().saturating_sub(self.parallel());
+        self.slots.drain(..n_too_many);
         result.map(|ending| (ending, stats))
     }
 
@@ -253,6 +254,11 @@ impl Engine {
             }
             _ => idle.unwrap_or_else(|| self.empty_slot()),
         }
+    }
+
+    /// That of the last turn, or a new one.
+    fn last_slot(&mut self) -> Slot {
+        self.slots.pop().unwrap_or_else(|| self.empty_slot())
     }
 
     fn empty_slot(&self) -> Slot {
@@ -291,7 +297,7 @@ impl Engine {
         self.model.catch_up(&mut slot.cache);
         // Waiting here keeps the progress true and makes a cancel take effect on a GPU as well.
         self.model.device.tensors.sync().map_err(|e| EngineError::DeviceFailed(format!("{e:?}")))?;
-        if turn.shared == Some(end) && self.info.parallel > 1 {
+        if turn.shared == Some(end) && self.parallel() > 1 {
             self.shared.cache = Some(slot.cache.clone());
         }
         if end == prompt.resume_at || turn.shared == Some(end) || end.is_multiple_of(CHECKPOINT_EVERY) {

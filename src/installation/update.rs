@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Source, find};
 use crate::cli::UpdateArgs;
+use crate::hub::USER_AGENT;
 use crate::hub::options::is_offline;
 use crate::paths;
 use crate::private;
@@ -56,7 +57,7 @@ pub fn update(args: &UpdateArgs) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start the runtime: {error}"))?;
     runtime.block_on(async {
-        let client = Client::builder().user_agent(concat!("loquat/", env!("CARGO_PKG_VERSION")));
+        let client = Client::builder().user_agent(USER_AGENT);
         let client = client.connect_timeout(STALL).read_timeout(STALL).build().map_err(plain)?;
         let list = list(get(&client, &base, LIST).await?).await?;
         let system = if cfg!(target_os = "macos") { "macos-universal" } else { SYSTEM };

@@ -57,13 +57,7 @@ impl Areas {
         n_chips: usize,
         has_spec: bool,
     ) -> Option<Self> {
-        if width < MIN_WIDTH || height < MIN_HEIGHT {
-            return None;
-        }
-        let framed = is_framed(height);
-        let frame_rows = if framed { 2 } else { 0 };
-        let draft_rows = draft_rows.clamp(1, max_draft_rows(height)) as u16;
-        let composer_height = draft_rows + frame_rows;
+        let (framed, composer_height) = composer(width, height, draft_rows)?;
         let queue_height = u16::from(has_queue && height >= 8);
         let rule_height = u16::from(height >= 14);
         let room = height - 2 - rule_height - queue_height - composer_height;
@@ -96,9 +90,7 @@ impl Areas {
             framed,
         })
     }
-}
 
-impl Areas {
     /// The areas of a chat whose finished part isn't drawn, from their first row on: `rows` of transcript, as far as the
     /// screen has room.
     pub fn inline(
@@ -110,11 +102,7 @@ impl Areas {
         n_chips: usize,
         has_spec: bool,
     ) -> Option<Self> {
-        if width < MIN_WIDTH || height < MIN_HEIGHT {
-            return None;
-        }
-        let framed = is_framed(height);
-        let composer_height = draft_rows.clamp(1, max_draft_rows(height)) as u16 + if framed { 2 } else { 0 };
+        let (framed, composer_height) = composer(width, height, draft_rows)?;
         let mut y = 0;
         // The last row stays free of what is drawn again, so that the terminal doesn't scroll for nothing.
         let mut left = height - 1 - composer_height;
@@ -148,6 +136,14 @@ impl Areas {
             framed,
         })
     }
+}
+
+/// Whether a draft of `draft_rows` rows has a frame, and its height with it; `None` if the screen is too small.
+fn composer(width: u16, height: u16, draft_rows: usize) -> Option<(bool, u16)> {
+    let framed = is_framed(height);
+    let frame_rows = if framed { 2 } else { 0 };
+    let draft_rows = draft_rows.clamp(1, max_draft_rows(height)) as u16;
+    (width >= MIN_WIDTH && height >= MIN_HEIGHT).then_some((framed, draft_rows + frame_rows))
 }
 
 /// Columns of the draft.

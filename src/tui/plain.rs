@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::msg::{Command, ErrorCode, Event, HistoryCommand};
 use crate::session::Session;
+use crate::signals::{self, SIGINT};
 
 use super::effect::Effect;
 use super::links::Links;
@@ -90,7 +91,7 @@ struct Plain {
 
 impl Plain {
     async fn run(&mut self) -> io::Result<Exit> {
-        let mut signals = Signals::new()?;
+        let mut signals = signals::listen();
         let mut lines = Lines::start()?;
         let mut messages = Vec::new();
         let mut is_reading = false;
@@ -123,7 +124,7 @@ impl Plain {
                     }
                 }
                 () = self.links.wait(&mut messages) => {}
-                signal = signals.next() => if let Some(exit) = self.signal(signal)? {
+                Some(signal) = signals.recv() => if let Some(exit) = self.signal(signal)? {
                     return Ok(exit);
                 },
                 () = report, if !is_reading => self.report()?,
@@ -375,47 +376,6 @@ fn read_line() -> Option<String> {
             }
             _ if n_bytes == 0 && text.is_empty() => return None,
             _ => return Some(text + line),
-        }
-    }
-}
-
-const SIGINT: i32 = 2;
-
-#[cfg(unix)]
-struct Signals([(i32, tokio::signal::unix::Signal); 3]);
-
-#[cfg(unix)]
-impl Signals {
-    fn new() -> io::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let [interrupt, terminate, hang_up] =
-            [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
-        Ok(Self([(SIGINT, signal(interrupt)?), (15, signal(terminate)?), (1, signal(hang_up)?)]))
-    }
-
-    async fn next(&mut self) -> i32 {
-        let [(interrupt, one), (terminate, two), (hang_up, three)] = &mut self.0;
-        tokio::select! {
-            _ = one.recv() => *interrupt,
-            _ = two.recv() => *terminate,
-            _ = three.recv() => *hang_up,
-        }
-    }
-}
-
-#[cfg(not(unix))]
-struct Signals;
-
-#[cfg(not(unix))]
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self)
-    }
-
-    async fn next(&mut self) -> i32 {
-        match tokio::signal::ctrl_c().await {
-            Ok(()) => SIGINT,
-            Err(_) => std::future::pending().await,
         }
     }
 }

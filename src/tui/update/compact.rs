@@ -109,10 +109,8 @@ fn done(state: &mut State, compacting: Compacting, read: usize) -> Vec<Effect> {
         return super::send_queued(state);
     }
     remember(state);
-    let path = state.chat.path();
-    let end = path.iter().position(|id| *id == compacting.until).map_or(0, |at| at + 1);
-    for id in &path[..end] {
-        state.chat.leave_out(*id, true);
+    for id in state.chat.path_until(compacting.until) {
+        state.chat.leave_out(id, true);
     }
     let shown = format!(
         "In place of the older {} messages (about {read} tok) the model reads this from now on ({} tok); /undo or /compact off has them read in full again:\n{}",
@@ -135,10 +133,8 @@ pub fn take_back(state: &mut State) -> Vec<Effect> {
     };
     remember(state);
     state.chat.summary = None;
-    let path = state.chat.path();
-    let end = path.iter().position(|id| *id == summary.until).map_or(0, |at| at + 1);
-    for id in &path[..end] {
-        state.chat.leave_out(*id, false);
+    for id in state.chat.path_until(summary.until) {
+        state.chat.leave_out(id, false);
     }
     notify(state, Tone::Faint, "The model reads everything again", 5);
     changed(state)

@@ -85,12 +85,10 @@ pub fn counted(state: &mut State, question: NodeId, parts: &[(Option<NodeId>, Co
 pub fn take(state: &mut State, way_out: WayOut) -> Vec<Effect> {
     match way_out {
         WayOut::LeaveOut(last) => {
-            let path = state.chat.path();
-            let until = path.iter().position(|id| *id == last).map_or(0, |at| at + 1);
             let mut n_left_out = 0;
-            for id in &path[..until] {
-                n_left_out += usize::from(!state.chat.is_left_out(*id));
-                state.chat.leave_out(*id, true);
+            for id in state.chat.path_until(last) {
+                n_left_out += usize::from(!state.chat.is_left_out(id));
+                state.chat.leave_out(id, true);
             }
             let mut effects = compact::changed(state);
             effects.extend(turns::regenerate(state, None));

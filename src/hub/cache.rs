@@ -7,6 +7,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::HubError;
 use super::names::{Hash, ModelRef, RepoId, is_commit, is_safe_path};
@@ -120,7 +121,11 @@ impl Cache {
             return Ok(());
         }
         let path = self.repo(id).join("refs").join(revision);
-        let new = path.with_extension("loquat-new");
+        // Of this writer alone: another one of the same revision may be about to rename its own.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let mut new = path.clone().into_os_string();
+        new.push(format!(".{}-{number}.loquat-new", std::process::id()));
         let written = || -> io::Result<()> {
             fs::create_dir_all(path.parent().unwrap_or(&path))?;
             fs::write(&new, commit)?;
